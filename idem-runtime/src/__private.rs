@@ -1,0 +1,2 @@
+//! The names that generated code uses. Nothing here is public API; `idem-macros` and this crate are
+//! released in lock step.

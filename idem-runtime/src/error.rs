@@ -1,0 +1,367 @@
+//! One error type. Every error says what happened ([`ErrorKind`]), what it means for the effect
+//! ([`Effect`]) and what to do ([`Retry`], and in words in its `Display` form).
+
+use std::error::Error as StdError;
+use std::fmt;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::key::RecordId;
+
+type Source = Box<dyn StdError + Send + Sync + 'static>;
+
+/// Why an idempotent call did not give its function's own answer.
+///
+/// It is a pointer in size, so that service results stay small. The user's error type must be
+/// `From<Error>`.
+pub struct Error(Box<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    kind: ErrorKind,
+    scope: Option<String>,
+    key: Option<String>,
+    id: Option<RecordId>,
+    detail: Option<String>,
+    retry_after: Option<Duration>,
+    effect: Option<Effect>,
+    unrecorded: Option<Bytes>,
+    source: Option<Source>,
+}
+
+/// What happened.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum ErrorKind {
+    /// A part of the key is empty.
+    EmptyKeyPart,
+    /// The key is longer than [`MAX_KEY_BYTES`](crate::key::MAX_KEY_BYTES).
+    KeyTooLong,
+    /// A retention of zero, or above [`MAX_RETENTION`](crate::retention::MAX_RETENTION).
+    InvalidTtl,
+    /// The payload cannot be fingerprinted.
+    FingerprintFailed,
+    /// The first call under this key is still running.
+    InProgress,
+    /// The key is known with another payload.
+    FingerprintMismatch,
+    /// The same operation with the same key is already running on this very call path.
+    Reentrant,
+    /// The database has ended, or will not commit, the transaction: run the whole transaction again.
+    RetryTransaction,
+    /// The transaction was ended or replaced while the body ran.
+    TransactionEnded,
+    /// A store could not be reached or did not answer in time.
+    StoreUnavailable,
+    /// The store's schema is missing or not the expected one.
+    Schema,
+    /// The commit was sent and its answer lost.
+    CommitUnknown,
+    /// Another call took the reservation over while the body ran.
+    LostOwnership,
+    /// The body succeeded and its outcome could not be recorded.
+    EffectDoneNotRecorded,
+    /// The outcome cannot be stored so that a replay would give the same value.
+    OutcomeNotRecordable,
+    /// A recorded outcome no longer decodes as the function's type.
+    OutcomeUndecodable,
+    /// A reservation was committed without an outcome: its call ended midway, the effect is unknown.
+    Abandoned,
+}
+
+/// What an error means for the function's effect.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Effect {
+    /// This call had no effect, or it goes with the transaction, which cannot be committed.
+    None,
+    /// The effect is done.
+    Done,
+    /// It cannot be known here; ask with the same key.
+    Unknown,
+}
+
+/// Whether and how the call may be repeated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum Retry {
+    /// Repeat in the same transaction, or without one, after the given time if there is one.
+    Later(Option<Duration>),
+    /// Roll the transaction back and run all of it again.
+    NewTransaction,
+    /// Repeating the same call cannot help.
+    Never,
+}
+
+impl Error {
+    /// An error of `kind`; for stores and edges.
+    #[must_use]
+    pub fn new(kind: ErrorKind) -> Self {
+        Self(Box::new(Inner {
+            kind,
+            scope: None,
+            key: None,
+            id: None,
+            detail: None,
+            retry_after: None,
+            effect: None,
+            unrecorded: None,
+            source: None,
+        }))
+    }
+
+    /// Adds a sentence about this occurrence.
+    #[must_use]
+    pub fn detail(mut self, detail: impl Into<String>) -> Self {
+        self.0.detail = Some(detail.into());
+        self
+    }
+
+    /// Adds the cause.
+    #[must_use]
+    pub fn caused_by(mut self, source: impl Into<Source>) -> Self {
+        self.0.source = Some(source.into());
+        self
+    }
+
+    /// Says when to try again.
+    #[must_use]
+    pub fn after(mut self, wait: Duration) -> Self {
+        self.0.retry_after = Some(wait);
+        self
+    }
+
+    /// Sets the effect where the kind alone does not tell it.
+    #[must_use]
+    pub fn effect_is(mut self, effect: Effect) -> Self {
+        self.0.effect = Some(effect);
+        self
+    }
+
+    pub(crate) fn at(mut self, scope: &str, key: Option<&str>, id: RecordId) -> Self {
+        if self.0.id.is_none() {
+            self.0.scope = Some(scope.to_owned());
+            self.0.key = key.map(str::to_owned);
+            self.0.id = Some(id);
+        }
+        self
+    }
+
+    pub(crate) fn in_operation(mut self, scope: &str) -> Self {
+        self.0.scope = Some(scope.to_owned());
+        self
+    }
+
+    pub(crate) fn carrying(mut self, outcome: Bytes) -> Self {
+        self.0.unrecorded = Some(outcome);
+        self
+    }
+
+    /// What happened.
+    #[must_use]
+    pub fn kind(&self) -> ErrorKind {
+        self.0.kind
+    }
+
+    /// The operation, once it is known.
+    #[must_use]
+    pub fn scope(&self) -> Option<&str> {
+        self.0.scope.as_deref()
+    }
+
+    /// The key's text, unless the operation hides it.
+    #[must_use]
+    pub fn key(&self) -> Option<&str> {
+        self.0.key.as_deref()
+    }
+
+    /// The record's id, once it is known.
+    #[must_use]
+    pub fn record_id(&self) -> Option<RecordId> {
+        self.0.id
+    }
+
+    /// What this error means for the effect.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        use ErrorKind as K;
+        if let Some(effect) = self.0.effect {
+            return effect;
+        }
+        match self.0.kind {
+            K::CommitUnknown | K::LostOwnership | K::Abandoned | K::TransactionEnded => {
+                Effect::Unknown
+            }
+            K::EffectDoneNotRecorded | K::OutcomeUndecodable => Effect::Done,
+            K::EmptyKeyPart
+            | K::KeyTooLong
+            | K::InvalidTtl
+            | K::FingerprintFailed
+            | K::InProgress
+            | K::FingerprintMismatch
+            | K::Reentrant
+            | K::RetryTransaction
+            | K::StoreUnavailable
+            | K::Schema
+            | K::OutcomeNotRecordable => Effect::None,
+        }
+    }
+
+    /// Whether and how to repeat the call.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        use ErrorKind as K;
+        match self.0.kind {
+            K::InProgress
+            | K::StoreUnavailable
+            | K::CommitUnknown
+            | K::LostOwnership
+            | K::EffectDoneNotRecorded => Retry::Later(self.0.retry_after),
+            K::RetryTransaction => Retry::NewTransaction,
+            K::EmptyKeyPart
+            | K::KeyTooLong
+            | K::InvalidTtl
+            | K::FingerprintFailed
+            | K::FingerprintMismatch
+            | K::Reentrant
+            | K::TransactionEnded
+            | K::Schema
+            | K::OutcomeNotRecordable
+            | K::OutcomeUndecodable
+            | K::Abandoned => Retry::Never,
+        }
+    }
+
+    /// The outcome that could not be recorded ([`ErrorKind::EffectDoneNotRecorded`]), when it could
+    /// be encoded at all.
+    #[must_use]
+    pub fn unrecorded<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
+        let bytes = self.0.unrecorded.as_ref()?;
+        crate::outcome::decode_ok(bytes).ok()
+    }
+}
+
+impl ErrorKind {
+    /// What happened, and what to do, in two sentences.
+    fn text(self) -> (&'static str, &'static str) {
+        match self {
+            Self::EmptyKeyPart => (
+                "a part of the idempotency key is empty",
+                "nothing ran; give every part of the key a value",
+            ),
+            Self::KeyTooLong => (
+                "the idempotency key is too long",
+                "nothing ran; use a shorter identity as the key",
+            ),
+            Self::InvalidTtl => (
+                "the retention (`ttl`) is not valid",
+                "nothing ran; use more than zero and at most 36500 days, or \"never\"",
+            ),
+            Self::FingerprintFailed => (
+                "the payload cannot be fingerprinted",
+                "nothing ran; choose the payload with `fingerprint(..)`",
+            ),
+            Self::InProgress => (
+                "the first call under this key is still running",
+                "nothing ran here; repeat the call with the same key later",
+            ),
+            Self::FingerprintMismatch => (
+                "the key is known with another payload",
+                "nothing ran here; a new intent needs a new key",
+            ),
+            Self::Reentrant => (
+                "the function called itself with its own key",
+                "nothing ran in the inner call; do not call it from its own body",
+            ),
+            Self::RetryTransaction => (
+                "the database cannot go on with this transaction",
+                "nothing remains of it; roll back and run the whole transaction again",
+            ),
+            Self::TransactionEnded => (
+                "the transaction ended, or was aborted, while the body ran",
+                "the outcome is not recorded; do not end the transaction inside the body",
+            ),
+            Self::StoreUnavailable => (
+                "the store could not be used",
+                "repeat the call with the same key later",
+            ),
+            Self::Schema => (
+                "the store's schema is not usable",
+                "nothing ran; run the migrations of this version",
+            ),
+            Self::CommitUnknown => (
+                "the commit was sent and its answer lost",
+                "repeat the call with the same key: it replays if the commit held",
+            ),
+            Self::LostOwnership => (
+                "another call took the reservation over",
+                "repeat the call with the same key to get its outcome",
+            ),
+            Self::EffectDoneNotRecorded => (
+                "the effect is done and its outcome could not be recorded",
+                "do not run it under another key; the outcome is in the error",
+            ),
+            Self::OutcomeNotRecordable => (
+                "the outcome cannot be stored and read back as the same value",
+                "the outcome is not recorded; change the type or the codec",
+            ),
+            Self::OutcomeUndecodable => (
+                "the recorded outcome does not decode as this version's type",
+                "the effect is done and was not repeated; make the type read the older form",
+            ),
+            Self::Abandoned => (
+                "an earlier call ended midway and its reservation was committed",
+                "find out whether its effect happened, then forget the record or complete it",
+            ),
+        }
+    }
+}
+
+impl fmt::Display for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, advice) = self.0.kind.text();
+        f.write_str(what)?;
+        if let Some(scope) = &self.0.scope {
+            write!(f, " [{scope}")?;
+            match (&self.0.key, self.0.id) {
+                (Some(key), _) => write!(f, " {key}]")?,
+                (None, Some(id)) => write!(f, " {id}]")?,
+                (None, None) => f.write_str("]")?,
+            }
+        }
+        if let Some(detail) = &self.0.detail {
+            write!(f, ": {detail}")?;
+        }
+        let effect = match self.effect() {
+            Effect::None => "none",
+            Effect::Done => "done",
+            Effect::Unknown => "unknown",
+        };
+        write!(f, " (effect: {effect}; {advice})")
+    }
+}
+
+impl fmt::Debug for Error {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Error")
+            .field("kind", &self.0.kind)
+            .field("scope", &self.0.scope)
+            .field("key", &self.0.key)
+            .field("id", &self.0.id)
+            .field("detail", &self.0.detail)
+            .field("effect", &self.effect())
+            .field("retry", &self.retry())
+            .field("source", &self.0.source)
+            .finish_non_exhaustive()
+    }
+}
+
+impl StdError for Error {
+    fn source(&self) -> Option<&(dyn StdError + 'static)> {
+        self.0
+            .source
+            .as_deref()
+            .map(|source| source as &(dyn StdError + 'static))
+    }
+}

@@ -1,0 +1,110 @@
+use std::fmt::{self, Write as _};
+
+use super::{Key, KeyPart};
+use crate::error::{Error, ErrorKind};
+
+/// The longest key, in bytes of its canonical text. The same in every store, whatever the value
+/// compresses to: a longer one is refused before the body runs.
+pub const MAX_KEY_BYTES: usize = 64 * 1024;
+
+/// Collects the segments of one key.
+#[derive(Debug)]
+pub struct KeyBuilder {
+    text: String,
+    separators: &'static str,
+    parts: usize,
+    empty_part: Option<usize>,
+}
+
+impl KeyBuilder {
+    /// `separators`: the non-alphanumeric characters of the literals between two parts; they are
+    /// escaped inside parts.
+    #[must_use]
+    pub fn new(separators: &'static str) -> Self {
+        Self {
+            text: String::with_capacity(64),
+            separators,
+            parts: 0,
+            empty_part: None,
+        }
+    }
+
+    /// Appends a literal segment of the template.
+    pub fn literal(&mut self, segment: &str) {
+        self.text.push_str(segment);
+    }
+
+    /// Appends a part, escaped. An empty one is remembered and refused by [`KeyBuilder::finish`].
+    pub fn part<P: KeyPart + ?Sized>(&mut self, part: &P) {
+        self.parts += 1;
+        let before = self.text.len();
+        part.write_key(&mut KeyWriter {
+            text: &mut self.text,
+            separators: self.separators,
+        });
+        if self.text.len() == before && self.empty_part.is_none() {
+            self.empty_part = Some(self.parts);
+        }
+    }
+
+    /// The key.
+    ///
+    /// # Errors
+    /// [`ErrorKind::EmptyKeyPart`] and [`ErrorKind::KeyTooLong`]; nothing has run yet.
+    pub fn finish(self) -> Result<Key, Error> {
+        if let Some(n) = self.empty_part {
+            return Err(Error::new(ErrorKind::EmptyKeyPart)
+                .detail(format!("part {n} of the idempotency key is empty")));
+        }
+        if self.text.len() > MAX_KEY_BYTES {
+            return Err(Error::new(ErrorKind::KeyTooLong).detail(format!(
+                "the key has {} bytes, at most {MAX_KEY_BYTES} are taken",
+                self.text.len()
+            )));
+        }
+        Ok(Key { text: self.text })
+    }
+}
+
+/// Where a [`KeyPart`] writes itself; escapes what would make two keys meet.
+#[derive(Debug)]
+pub struct KeyWriter<'a> {
+    text: &'a mut String,
+    separators: &'static str,
+}
+
+impl KeyWriter<'_> {
+    /// Appends text, escaped.
+    pub fn write_str(&mut self, text: &str) {
+        if text.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            self.text.push_str(text);
+            return;
+        }
+        for c in text.chars() {
+            if c.is_alphanumeric() || !(c == '%' || c.is_control() || self.separators.contains(c)) {
+                self.text.push(c);
+            } else {
+                for byte in c.encode_utf8(&mut [0; 4]).bytes() {
+                    const HEX: &[u8; 16] = b"0123456789ABCDEF";
+                    self.text.push('%');
+                    self.text.push(char::from(HEX[usize::from(byte >> 4)]));
+                    self.text.push(char::from(HEX[usize::from(byte & 15)]));
+                }
+            }
+        }
+    }
+
+    /// Appends what `value` displays as, escaped. For parts whose `Display` is canonical.
+    pub fn write_display(&mut self, value: impl fmt::Display) {
+        struct Escaping<'a, 'b>(&'a mut KeyWriter<'b>);
+        impl fmt::Write for Escaping<'_, '_> {
+            fn write_str(&mut self, s: &str) -> fmt::Result {
+                self.0.write_str(s);
+                Ok(())
+            }
+        }
+        // Writing into a String does not fail; a Display impl that reports an error of its own
+        // leaves a shorter part, which is refused if it is empty.
+        let _ = write!(Escaping(self), "{value}");
+    }
+}

@@ -1,0 +1,33 @@
+//! The runtime of `idem-rs`.
+//!
+//! Nothing here is named by service code directly: the facade crate `idem` re-exports what is
+//! public, and the `#[idempotent]` attribute calls [`__private`].
+//!
+//! | module | idea |
+//! |---|---|
+//! | [`key`] | the idempotency key: typed parts, escaping, the record id |
+//! | [`fingerprint`] | the digest of the payload |
+//! | [`outcome`] | what the first run returned, as it is stored |
+//! | [`protocol`] | the states of a record and who decides them; no I/O |
+//! | [`engine`] | drives the protocol: caller's transaction, own transaction, leased store |
+//! | [`store`] | the stores: atomic steps and nothing else |
+//! | [`error`] | what happened, what it means for the effect, what to do |
+
+#[doc(hidden)]
+pub mod __private;
+pub mod canonical;
+pub mod clock;
+pub mod engine;
+pub mod error;
+pub mod fingerprint;
+pub mod key;
+pub mod observe;
+pub mod operation;
+pub mod outcome;
+pub mod protocol;
+pub mod retention;
+pub mod store;
+#[cfg(feature = "testing")]
+pub mod testing;
+
+pub use error::{Effect, Error, ErrorKind, Retry};

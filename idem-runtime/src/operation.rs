@@ -1,0 +1,283 @@
+//! An operation (one annotated function) and one call of it.
+
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::error::{Error, ErrorKind};
+use crate::fingerprint::{Fingerprint, FingerprintBuilder};
+use crate::key::{Key, KeyBuilder, RecordId, Scope};
+use crate::outcome::CodecId;
+use crate::retention::Retention;
+
+/// What a duplicate does while the first call still runs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum InProgress {
+    /// Waits up to this long, then is refused.
+    Wait(Duration),
+    /// Is refused at once.
+    Reject,
+}
+
+/// How long a duplicate waits unless the attribute says otherwise.
+pub const DEFAULT_WAIT: Duration = Duration::from_secs(30);
+/// The lease of a reservation in a leased store unless the attribute says otherwise.
+pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
+
+/// One annotated function: everything that does not depend on the call.
+#[derive(Debug)]
+pub struct Operation {
+    scope: Scope,
+    retention: Option<Retention>,
+    in_progress: InProgress,
+    lease: Duration,
+    codec: CodecId,
+    schema: u32,
+    key_text: bool,
+    retries: u32,
+    duplicates: DuplicateRate,
+}
+
+impl Operation {
+    /// An operation with the defaults; a retention must still be given.
+    #[must_use]
+    pub const fn new(scope: Scope) -> Self {
+        Self {
+            scope,
+            retention: None,
+            in_progress: InProgress::Wait(DEFAULT_WAIT),
+            lease: DEFAULT_LEASE,
+            codec: CodecId::Json,
+            schema: 0,
+            key_text: true,
+            retries: 0,
+            duplicates: DuplicateRate::new(),
+        }
+    }
+
+    /// A retention that the attribute has checked.
+    #[must_use]
+    pub const fn retention_millis(mut self, millis: u64) -> Self {
+        self.retention = Some(Retention::from_millis_unchecked(millis));
+        self
+    }
+
+    /// `ttl = "never"`.
+    #[must_use]
+    pub const fn retention_forever(mut self) -> Self {
+        self.retention = Some(Retention::FOREVER);
+        self
+    }
+
+    /// The call brings its retention with [`Call::retain_for`].
+    #[must_use]
+    pub const fn retention_at_run_time(mut self) -> Self {
+        self.retention = None;
+        self
+    }
+
+    /// A duplicate waits this long.
+    #[must_use]
+    pub const fn wait_millis(mut self, millis: u64) -> Self {
+        self.in_progress = InProgress::Wait(Duration::from_millis(millis));
+        self
+    }
+
+    /// A duplicate is refused at once.
+    #[must_use]
+    pub const fn reject(mut self) -> Self {
+        self.in_progress = InProgress::Reject;
+        self
+    }
+
+    /// The lease of a reservation in a leased store.
+    #[must_use]
+    pub const fn lease_millis(mut self, millis: u64) -> Self {
+        self.lease = Duration::from_millis(millis);
+        self
+    }
+
+    /// How outcomes are encoded.
+    #[must_use]
+    pub const fn codec(mut self, codec: CodecId) -> Self {
+        self.codec = codec;
+        self
+    }
+
+    /// The version of the outcome type.
+    #[must_use]
+    pub const fn schema(mut self, version: u32) -> Self {
+        self.schema = version;
+        self
+    }
+
+    /// Neither stores nor shows the key's text.
+    #[must_use]
+    pub const fn hide_key_text(mut self) -> Self {
+        self.key_text = false;
+        self
+    }
+
+    /// How often the framework runs a transaction of its own again after a serialization failure.
+    #[must_use]
+    pub const fn retries(mut self, times: u32) -> Self {
+        self.retries = times;
+        self
+    }
+}
+
+/// One call: key and fingerprint are computed once, before the body.
+#[derive(Debug)]
+pub struct Call {
+    operation: &'static Operation,
+    scope: &'static str,
+    types: Vec<&'static str>,
+    key: Key,
+    id: RecordId,
+    fingerprint: Fingerprint,
+    retention: Option<Retention>,
+}
+
+impl Call {
+    /// `Here` is the type of an item inside the annotated function, `types` the names of the type
+    /// arguments.
+    ///
+    /// # Errors
+    /// An empty key part, a key that is too long, a payload without fingerprint. Nothing has run.
+    pub fn prepare<Here>(
+        operation: &'static Operation,
+        _here: &Here,
+        types: &[&'static str],
+        key: KeyBuilder,
+        fingerprint: FingerprintBuilder,
+    ) -> Result<Self, Error> {
+        let scope = operation.scope.resolve::<Here>();
+        // A fixed name is the whole identity: it must not change when a type argument is renamed.
+        let types = if operation.scope.is_fixed() {
+            &[]
+        } else {
+            types
+        };
+        let named = |error: Error| error.in_operation(scope);
+        let key = key.finish().map_err(named)?;
+        let fingerprint = fingerprint.finish().map_err(named)?;
+        Ok(Self {
+            operation,
+            scope,
+            types: types.to_vec(),
+            id: RecordId::new("", scope, types, key.as_str()),
+            key,
+            fingerprint,
+            retention: operation.retention,
+        })
+    }
+
+    /// Sets a retention that is known at run time only.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidTtl`].
+    pub fn retain_for(mut self, ttl: Duration) -> Result<Self, Error> {
+        self.retention = Some(Retention::new(ttl).map_err(|e| self.name(e))?);
+        Ok(self)
+    }
+
+    /// Moves the record into a store's namespace.
+    pub(crate) fn enter_namespace(&mut self, namespace: &str) {
+        if !namespace.is_empty() {
+            self.id = RecordId::new(namespace, self.scope, &self.types, self.key.as_str());
+        }
+    }
+
+    /// The operation's name.
+    #[must_use]
+    pub fn scope(&self) -> &str {
+        self.scope
+    }
+
+    /// The key's text, unless it is hidden.
+    #[must_use]
+    pub fn key_text(&self) -> Option<&str> {
+        self.operation.key_text.then(|| self.key.as_str())
+    }
+
+    /// The record's id.
+    #[must_use]
+    pub fn id(&self) -> RecordId {
+        self.id
+    }
+
+    /// The payload's digest.
+    #[must_use]
+    pub fn fingerprint(&self) -> Fingerprint {
+        self.fingerprint
+    }
+
+    /// How long the outcome is kept.
+    #[must_use]
+    pub fn retention(&self) -> Retention {
+        self.retention.unwrap_or(Retention::FOREVER)
+    }
+
+    /// What this call does while another one runs.
+    #[must_use]
+    pub fn in_progress(&self) -> InProgress {
+        self.operation.in_progress
+    }
+
+    /// The lease in a leased store.
+    #[must_use]
+    pub fn lease(&self) -> Duration {
+        self.operation.lease
+    }
+
+    pub(crate) fn codec(&self) -> CodecId {
+        self.operation.codec
+    }
+
+    pub(crate) fn schema(&self) -> u32 {
+        self.operation.schema
+    }
+
+    pub(crate) fn retries(&self) -> u32 {
+        self.operation.retries
+    }
+
+    pub(crate) fn duplicates(&self) -> &'static DuplicateRate {
+        &self.operation.duplicates
+    }
+
+    /// Puts operation, key and id into an error.
+    pub(crate) fn name(&self, error: Error) -> Error {
+        error.at(self.scope, self.key_text(), self.id)
+    }
+
+    /// An error of this call.
+    pub(crate) fn error(&self, kind: ErrorKind) -> Error {
+        self.name(Error::new(kind))
+    }
+}
+
+/// The share of recent calls of one operation that were duplicates, as an exponentially weighted
+/// mean in 1/65536.
+///
+/// Reading first pays only when duplicates are common; this measures it instead of asking the user.
+/// Updates may be lost under contention, which only blurs the mean.
+#[derive(Debug)]
+pub(crate) struct DuplicateRate(AtomicU32);
+
+impl DuplicateRate {
+    const fn new() -> Self {
+        Self(AtomicU32::new(0))
+    }
+
+    pub(crate) fn record(&self, duplicate: bool) {
+        let old = self.0.load(Ordering::Relaxed);
+        let sample = if duplicate { 65_536 } else { 0 };
+        self.0
+            .store(old - old / 16 + sample / 16, Ordering::Relaxed);
+    }
+
+    pub(crate) fn is_high(&self) -> bool {
+        self.0.load(Ordering::Relaxed) > 65_536 / 3
+    }
+}

@@ -1,0 +1,4 @@
+//! Makes service functions idempotent.
+#[doc(hidden)]
+pub use idem_runtime::__private;
+pub use idem_runtime::*;
