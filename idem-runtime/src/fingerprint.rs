@@ -20,6 +20,12 @@ impl Fingerprint {
     pub const fn from_bytes(bytes: [u8; 17]) -> Self {
         Self(bytes)
     }
+
+    /// Whether a call with fingerprint `now` may be answered from a record with this one.
+    #[must_use]
+    pub fn matches(self, now: Self) -> bool {
+        self == now
+    }
 }
 
 /// Collects the payload.

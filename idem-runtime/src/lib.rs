@@ -31,3 +31,4 @@ pub mod store;
 pub mod testing;
 
 pub use error::{Effect, Error, ErrorKind, Retry};
+pub use observe::observe;
