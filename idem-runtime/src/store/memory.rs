@@ -264,10 +264,7 @@ impl Shard {
     fn seen(&self, id: RecordId) -> Option<(Fence, bool)> {
         let records = self.lock();
         let record = &records.get(&id)?.record;
-        Some((
-            record.fence,
-            matches!(record.state, State::Reserved { .. }),
-        ))
+        Some((record.fence, matches!(record.state, State::Reserved { .. })))
     }
 
     fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Stored>> {
