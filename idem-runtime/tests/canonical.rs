@@ -1,4 +1,5 @@
 //! The canonical form.
+#![allow(clippy::unwrap_used)] // a test that fails may panic
 
 use std::collections::{BTreeMap, BTreeSet, BinaryHeap, HashMap, HashSet};
 

@@ -160,6 +160,7 @@ fn parts_behind_pointers_have_the_text_of_what_they_point_to() {
 /// Calculated by another implementation of the documented algorithm; they hold for every build and
 /// platform.
 #[test]
+#[allow(clippy::type_complexity)] // a table
 fn lk_06_record_ids_and_lock_numbers_never_change() {
     let long = "x".repeat(5000);
     #[rustfmt::skip]

@@ -1,4 +1,5 @@
 //! The envelope of an outcome, its codecs and the check before recording.
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that fails may panic
 
 use idem_runtime::ErrorKind;
 use idem_runtime::outcome::{
