@@ -47,6 +47,11 @@ impl KeyBuilder {
         }
     }
 
+    /// The text so far, whether or not it makes a key.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
+    }
+
     /// The key.
     ///
     /// # Errors
