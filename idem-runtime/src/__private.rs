@@ -8,6 +8,10 @@ pub use crate::fingerprint::FingerprintBuilder;
 pub use crate::key::{KeyBuilder, KeyPart, KeyWriter, Scope};
 pub use crate::operation::{Call, Operation};
 pub use crate::outcome::CodecId;
+pub use crate::probe::{
+    EqProbe, ErrProbe, PartProbe, Probe, ProbeAnyPart, ProbeEq, ProbeError, ProbeKeyPart,
+    ProbeNothing, ProbeSerialize, fingerprint_part,
+};
 
 /// One part of a key; a function of its own so that a type that is no key part is blamed where it
 /// stands in the template.

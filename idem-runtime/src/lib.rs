@@ -25,6 +25,8 @@ pub mod key;
 pub mod observe;
 pub mod operation;
 pub mod outcome;
+#[doc(hidden)]
+pub mod probe;
 pub mod protocol;
 pub mod retention;
 pub mod store;

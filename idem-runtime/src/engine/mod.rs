@@ -14,6 +14,8 @@ mod call_path;
 mod coalesce;
 mod contract;
 mod driver;
+#[cfg(feature = "_sqlx")]
+mod finish;
 mod guard;
 mod leased;
 #[cfg(feature = "_sqlx")]
@@ -172,7 +174,7 @@ pub async fn leave<T: Outcome, E: ServiceError, A: Access>(
 impl Replay {
     fn answer<T: Outcome, E>(self, contract: &Contract<T, E>) -> Result<Result<T, E>, Error> {
         contract
-            .decode(&self.outcome)
+            .decode(&self.call, &self.outcome)
             .map_err(|error| self.call.name(error))
     }
 }

@@ -4,10 +4,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sqlx::error::DatabaseError;
 use sqlx::{Pool, Transaction};
 
 use super::backoff::Backoff;
 use super::coalesce::{self, Follower, Joined, Leader};
+use super::finish::run_to_end;
 use super::transaction::{self, Look, RETRY_AFTER, completed, look, polling, replay};
 use super::{Contract, Driven, Driver, Entered, Replay, Run, Settlement, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind};
@@ -215,14 +217,13 @@ async fn read<D: Dialect>(
     }
 }
 
-/// Begins in a task of its own: a `BEGIN` whose future is dropped on the wire would leave the
-/// connection inside a transaction that nobody ends (sqlx 0.9 queues no rollback then).
+/// Begins, and goes on beginning when the call is dropped: a `BEGIN` whose future is dropped on the
+/// wire would leave the connection inside a transaction that nobody ends (decision 7).
 async fn begin<D: Dialect>(pool: &Pool<D>) -> Result<Transaction<'static, D>, Error> {
     let pool = pool.clone();
-    match tokio::spawn(async move { D::begin(&pool).await }).await {
-        Ok(begun) => begun.map_err(classify::<D>),
-        Err(ended) => Err(Error::new(ErrorKind::StoreUnavailable).caused_by(ended)),
-    }
+    run_to_end(async move { D::begin(&pool).await })
+        .await
+        .map_err(classify::<D>)
 }
 
 fn jitter(attempt: u32) -> Duration {
@@ -370,14 +371,21 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
 
 /// Whether the body's error comes from the database giving the transaction up.
 fn was_given_up<T, E, D: Dialect>(contract: &Contract<T, E>, error: &E) -> bool {
+    let by_code = |error: &dyn DatabaseError| {
+        error
+            .code()
+            .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
+    };
     contract.causes(error).any(|cause| {
         if let Some(error) = cause.downcast_ref::<Error>() {
             return error.kind() == ErrorKind::RetryTransaction;
         }
+        // A transparent wrapper shows the cause of sqlx's error and not that error itself.
+        if let Some(error) = cause.downcast_ref::<Box<dyn DatabaseError>>() {
+            return by_code(&**error);
+        }
         match cause.downcast_ref::<sqlx::Error>() {
-            Some(sqlx::Error::Database(error)) => error
-                .code()
-                .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction),
+            Some(sqlx::Error::Database(error)) => by_code(&**error),
             _ => false,
         }
     })
