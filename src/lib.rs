@@ -10,6 +10,8 @@ pub use idem_runtime::{
 pub use idem_runtime::testing;
 
 #[doc(inline)]
+pub use idem_macros::{KeyPart, idempotent};
+#[doc(inline)]
 pub use idem_runtime::key::KeyPart;
 #[doc(inline)]
 pub use idem_runtime::store::memory::MemoryStore;

@@ -1,6 +1,7 @@
 //! The names that generated code uses. Nothing here is public API; `idem-macros` and this crate are
 //! released in lock step.
 
+pub use crate::answer::Answer;
 #[cfg(feature = "_sqlx")]
 pub use crate::engine::{Closed, close, close_or_again, open};
 pub use crate::engine::{Contract, Entered, Run, enter, leave, share};
