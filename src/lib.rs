@@ -11,8 +11,6 @@ pub use idem_runtime::{
 
 pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
-pub use idem_macros::{KeyPart, idempotent};
-#[doc(inline)]
 pub use idem_runtime::key::KeyPart;
 #[doc(inline)]
 pub use idem_runtime::store::memory::MemoryStore;

@@ -171,10 +171,15 @@ async fn mac_17_the_transaction_may_be_a_field_or_owned() {
 #[idempotent(key = "{id}", ttl = "7d", store = tx)]
 async fn over_databases<D>(tx: &mut Transaction<'_, D>, id: i64) -> Result<i64, Failure>
 where
-    D: sqlx::Database,
-    for<'c> Transaction<'c, D>: idem::store::Access,
+    D: idem::store::sql::Dialect,
 {
     Ok(id)
+}
+
+#[tokio::test]
+async fn mac_17_the_database_may_be_generic() {
+    let mut tx = pool().await.begin().await.unwrap();
+    assert_eq!(over_databases(&mut tx, 1).await.unwrap(), 1);
 }
 
 fn spawned(pool: SqlitePool) -> tokio::task::JoinHandle<Result<i64, Failure>> {
