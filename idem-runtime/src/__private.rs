@@ -4,7 +4,7 @@
 pub use crate::answer::Answer;
 #[cfg(feature = "_sqlx")]
 pub use crate::engine::{Closed, close, close_or_again, open};
-pub use crate::engine::{Contract, Entered, Run, enter, leave, share};
+pub use crate::engine::{Entered, Run, contract, enter, leave, share};
 pub use crate::fingerprint::FingerprintBuilder;
 pub use crate::key::{KeyBuilder, KeyPart, KeyWriter, Scope};
 pub use crate::operation::{Call, Operation};
