@@ -22,7 +22,10 @@ async fn busy_names(
     let sum = u32::from(result) + u32::from(ttl) + u32::from(record) + u32::from(ctx);
     let more = u32::from(args) + u32::from(self_) + u32::from(f) + u32::from(run);
     let _ = store.len();
-    Ok(format!("{key}{}", sum + more + u32::from(call) + u32::from(error)))
+    Ok(format!(
+        "{key}{}",
+        sum + more + u32::from(call) + u32::from(error)
+    ))
 }
 
 #[tokio::test]
@@ -76,7 +79,7 @@ struct Ids {
 }
 
 #[idempotent(key = "{id}-{a}-{x}-{first}-{r}-{n}", ttl = "1d", store = *store)]
-#[allow(clippy::too_many_arguments)]
+#[allow(clippy::too_many_arguments, clippy::toplevel_ref_arg)]
 async fn patterns(
     Path(store): Path<&MemoryStore>,
     (a, b): (u8, u8),
@@ -90,7 +93,13 @@ async fn patterns(
 ) -> Result<u64, Failure> {
     let _ = store.len();
     let sum = u64::from(a) + u64::from(b) + id + u64::from(first) + u64::from(second);
-    Ok(sum + r.len() as u64 + u64::from(n) + u64::from(x) + u64::from(renamed) + u64::from(whole.y))
+    Ok(
+        sum + r.len() as u64
+            + u64::from(n)
+            + u64::from(x)
+            + u64::from(renamed)
+            + u64::from(whole.y),
+    )
 }
 
 #[tokio::test]
@@ -111,7 +120,10 @@ async fn mac_03_names_bound_by_patterns_are_names_of_the_key() {
         )
     };
     assert_eq!(call(1, 0).await.unwrap(), 10);
-    assert!(idem::observe(call(1, 9)).await.1.replayed(), "`_` is no part of the payload");
+    assert!(
+        idem::observe(call(1, 9)).await.1.replayed(),
+        "`_` is no part of the payload"
+    );
     assert!(!idem::observe(call(2, 0)).await.1.replayed());
 }
 
@@ -129,7 +141,12 @@ async fn through_references(
 async fn mac_03_patterns_look_through_references() {
     let store = MemoryStore::new();
     let pair = (1, "x".to_owned());
-    assert_eq!(through_references(&store, &pair, &[1, 2, 3], &1).await.unwrap(), 4);
+    assert_eq!(
+        through_references(&store, &pair, &[1, 2, 3], &1)
+            .await
+            .unwrap(),
+        4
+    );
 }
 
 #[idempotent(key = "{r#type}", ttl = "1d", store = store)]
@@ -162,14 +179,19 @@ async fn some_are_compiled_out(
     store: &MemoryStore,
     id: u8,
     #[cfg(any())] absent: Request,
-    #[cfg(all())] present: u8,
+    #[cfg(not(any()))] present: u8,
 ) -> Result<u8, Failure> {
     Ok(id + present)
 }
 
 #[tokio::test]
 async fn mac_13_arguments_may_be_compiled_out() {
-    assert_eq!(some_are_compiled_out(&MemoryStore::new(), 1, 2).await.unwrap(), 3);
+    assert_eq!(
+        some_are_compiled_out(&MemoryStore::new(), 1, 2)
+            .await
+            .unwrap(),
+        3
+    );
 }
 
 #[idempotent(key = "{id}", ttl = "1d", store = store)]
@@ -197,5 +219,10 @@ async fn takes_the_store_mutably(mut store: MemoryStore, id: u8) -> Result<u8, F
 
 #[tokio::test]
 async fn a_store_may_be_taken_by_value_and_changed() {
-    assert_eq!(takes_the_store_mutably(MemoryStore::new(), 1).await.unwrap(), 2);
+    assert_eq!(
+        takes_the_store_mutably(MemoryStore::new(), 1)
+            .await
+            .unwrap(),
+        2
+    );
 }

@@ -7,13 +7,16 @@ pub mod outer {
         use crate::support::{Failure, MemoryStore, idempotent};
 
         /// Documented, and visible up to `outer`.
-        #[must_use]
+        #[must_use = "for the test"]
         #[deprecated(note = "for the test")]
         #[doc(hidden)]
         #[inline]
         #[idempotent(key = "{id}", ttl = "1d", store = store)]
         #[allow(clippy::unused_async)]
-        pub(in crate::attributes) async fn decorated(store: &MemoryStore, id: u8) -> Result<u8, Failure> {
+        pub(in crate::attributes) async fn decorated(
+            store: &MemoryStore,
+            id: u8,
+        ) -> Result<u8, Failure> {
             Ok(id)
         }
 

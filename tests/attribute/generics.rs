@@ -63,7 +63,12 @@ async fn mac_04_impl_trait_arguments() {
     let store = MemoryStore::new();
     assert_eq!(opaque(&store, 12u8, str::len).await.unwrap(), 2);
     assert_eq!(opaque(&store, "12", str::len).await.unwrap(), 2);
-    assert_eq!(opaque(&store, "1234".to_owned(), |s| s.len() + 1).await.unwrap(), 5);
+    assert_eq!(
+        opaque(&store, "1234".to_owned(), |s| s.len() + 1)
+            .await
+            .unwrap(),
+        5
+    );
 }
 
 #[idempotent(key = "{name}:{req.order_no}", ttl = "1d", store = store)]
@@ -73,7 +78,9 @@ async fn lifetimes<'a, 'b: 'a>(
     req: &'b Request,
     others: Option<&'a [&'b str]>,
 ) -> Result<String, Failure> {
-    let picked: &'a str = others.and_then(|others| others.first().copied()).unwrap_or(name);
+    let picked: &'a str = others
+        .and_then(|others| others.first().copied())
+        .unwrap_or(name);
     Ok(format!("{picked}{}", req.cents))
 }
 
@@ -98,7 +105,12 @@ where
 
 #[tokio::test]
 async fn mac_04_higher_ranked_bounds() {
-    assert_eq!(higher_ranked(&MemoryStore::new(), 1, |s| &s[1..]).await.unwrap(), 2);
+    assert_eq!(
+        higher_ranked(&MemoryStore::new(), 1, |s| &s[1..])
+            .await
+            .unwrap(),
+        2
+    );
 }
 
 #[derive(Clone)]
@@ -150,6 +162,11 @@ async fn opaque_store(store: impl idem::store::Store, id: u8) -> Result<u8, Fail
 async fn mac_04_the_store_may_be_generic() {
     let store = MemoryStore::new();
     assert_eq!(generic_store(&store, 1).await.unwrap(), 1);
-    assert_eq!(generic_store(&std::sync::Arc::new(store.clone()), 1).await.unwrap(), 1);
+    assert_eq!(
+        generic_store(&std::sync::Arc::new(store.clone()), 1)
+            .await
+            .unwrap(),
+        1
+    );
     assert_eq!(opaque_store(store, 2).await.unwrap(), 2);
 }

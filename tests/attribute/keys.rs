@@ -14,7 +14,9 @@ async fn pair(store: &MemoryStore, a: &str, b: &str) -> Result<String, Failure> 
 #[tokio::test]
 async fn key_01_separators_inside_values_never_make_two_calls_one() {
     let store = MemoryStore::new();
-    let values = ["x", "x:y", "y:z", "%", "%3A", ":", "::", "{", "}", "a\nb", "ä", "%%3A", "x%3Ay"];
+    let values = [
+        "x", "x:y", "y:z", "%", "%3A", ":", "::", "{", "}", "a\nb", "ä", "%%3A", "x%3Ay",
+    ];
     let mut seen = HashSet::new();
     for a in values {
         for b in values {
@@ -43,7 +45,12 @@ async fn tokens(store: &MemoryStore, req: Request) -> Result<i64, Failure> {
     Ok(req.cents)
 }
 
-#[idempotent(key = "order:{req.merchant}:{req.order_no}", ttl = "1d", store = "store", scope = "forms")]
+#[idempotent(
+    key = "order:{req.merchant}:{req.order_no}",
+    ttl = "1d",
+    store = "store",
+    scope = "forms"
+)]
 async fn text(store: &MemoryStore, req: Request) -> Result<i64, Failure> {
     Ok(req.cents + 1)
 }
@@ -52,9 +59,15 @@ async fn text(store: &MemoryStore, req: Request) -> Result<i64, Failure> {
 async fn doubled_braces_are_braces() {
     let store = MemoryStore::new();
     template(&store, Request::new("m", "1", 1)).await.unwrap();
-    let id = idem::observe(template(&store, Request::new("m", "1", 1))).await.1;
+    let id = idem::observe(template(&store, Request::new("m", "1", 1)))
+        .await
+        .1;
     use idem::store::Store as _;
-    let stored = store.lookup(id.record_id().unwrap()).await.unwrap().unwrap();
+    let stored = store
+        .lookup(id.record_id().unwrap())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(stored.key_text.as_deref(), Some("order/{m}/1"));
 }
 
@@ -105,11 +118,20 @@ fn body(order_no: &str, cents: i64, note: &str) -> Body {
 #[tokio::test]
 async fn key_12_key_and_fingerprint_share_one_grammar() {
     let store = MemoryStore::new();
-    assert_eq!(nested(&store, body("1", 1, "first")).await.unwrap(), "first");
-    assert_eq!(nested(&store, body("1", 1, "again")).await.unwrap(), "first");
+    assert_eq!(
+        nested(&store, body("1", 1, "first")).await.unwrap(),
+        "first"
+    );
+    assert_eq!(
+        nested(&store, body("1", 1, "again")).await.unwrap(),
+        "first"
+    );
     let error = nested(&store, body("1", 2, "more")).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::FingerprintMismatch));
-    assert_eq!(nested_text(&store, body("1", 1, "text")).await.unwrap(), "text");
+    assert_eq!(
+        nested_text(&store, body("1", 1, "text")).await.unwrap(),
+        "text"
+    );
 }
 
 #[idempotent(key = "{id}", fingerprint = none, ttl = "1d", store = store)]

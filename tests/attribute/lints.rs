@@ -26,11 +26,13 @@
     clippy::pattern_type_mismatch,
     clippy::ref_patterns,
     clippy::clone_on_ref_ptr,
-    clippy::single_call_fn,
     clippy::wildcard_enum_match_arm,
     clippy::arithmetic_side_effects
 )]
-#![allow(clippy::redundant_pub_crate, clippy::must_use_candidate)]
+// Contradicts `implicit_return`.
+#![allow(clippy::needless_return)]
+
+use std::time::Duration;
 
 use crate::support::{Failure, MemoryStore, Request, idempotent};
 
@@ -66,7 +68,7 @@ impl Service {
 ///
 /// # Errors
 /// Never.
-#[idempotent(key(id), ttl = "1d", store = store, fingerprint(id), wait = "1s", record_err = |_| true)]
+#[idempotent(key(id), ttl = "1d", store = store, fingerprint(id), wait = "1s", record_err = all)]
 pub async fn endless(store: &MemoryStore, id: u8) -> Result<u8, Recorded> {
     loop {
         if id > 0 {
@@ -79,7 +81,7 @@ pub async fn endless(store: &MemoryStore, id: u8) -> Result<u8, Recorded> {
 ///
 /// # Errors
 /// Never.
-#[idempotent(key = "{id}", ttl = std::time::Duration::from_secs(1), store = store.clone())]
+#[idempotent(key = "{id}", ttl = Duration::from_secs(1), store = store.clone())]
 pub async fn unfinished(store: &mut MemoryStore, id: u8) -> Result<u8, Failure> {
     unimplemented!()
 }

@@ -69,6 +69,7 @@ impl Service {
     }
 
     #[idempotent(key = "{self.tenant}:{id}", ttl = "1d", store = self.store)]
+    #[allow(clippy::needless_arbitrary_self_type)]
     async fn by_typed_ref(self: &Self, id: u64) -> Result<usize, Failure> {
         let _ = id;
         Ok(self.runs.count())
@@ -93,12 +94,17 @@ impl Service {
     }
 
     #[idempotent(key = "{self.tenant}:{id}", ttl = "1d", store = self.lend())]
-    async fn from_a_method(&self, id: u64) -> Result<usize, Failure> {
+    async fn lent_by_a_method(&self, id: u64) -> Result<usize, Failure> {
         let _ = id;
         Ok(self.runs.count())
     }
 
-    #[idempotent(key = "{self.tenant}:{id}", ttl = "1d", store = "self.store", fingerprint = "self.tenant")]
+    #[idempotent(
+        key = "{self.tenant}:{id}",
+        ttl = "1d",
+        store = "self.store",
+        fingerprint = "self.tenant"
+    )]
     async fn in_strings(&self, id: u64) -> Result<usize, Failure> {
         let _ = id;
         Ok(self.runs.count())
@@ -127,7 +133,7 @@ runs_once! {
     mac_05_typed_ref_self: |s| Box::pin(async move { s.by_typed_ref(1).await });
     mac_05_pin_self: |mut s| Box::pin(async move { Pin::new(&mut s).by_pin(1).await });
     mac_05_self_as_an_argument_type: |s| Box::pin(async move { Service::self_elsewhere(&s, vec![]).await });
-    mac_05_store_from_a_method: |s| Box::pin(async move { s.from_a_method(1).await });
+    mac_05_store_lent_by_a_method: |s| Box::pin(async move { s.lent_by_a_method(1).await });
     mac_05_string_forms: |s| Box::pin(async move { s.in_strings(1).await });
 }
 
@@ -143,7 +149,12 @@ async fn mac_05_ref_mut_self() {
 async fn mac_05_associated_functions() {
     let store = MemoryStore::new();
     assert_eq!(Service::associated(&store, 7).await.unwrap(), 7);
-    assert!(idem::observe(Service::associated(&store, 7)).await.1.replayed());
+    assert!(
+        idem::observe(Service::associated(&store, 7))
+            .await
+            .1
+            .replayed()
+    );
 }
 
 mod other {

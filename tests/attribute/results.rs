@@ -22,10 +22,19 @@ async fn boxed(store: &MemoryStore, text: &str) -> Result<u8, Boxed> {
 async fn mac_20_boxed_errors_convert_as_without_the_attribute() {
     let store = MemoryStore::new();
     assert_eq!(boxed(&store, "7").await.unwrap(), 7);
-    assert_eq!(boxed(&store, "empty").await.unwrap_err().to_string(), "nothing there");
+    assert_eq!(
+        boxed(&store, "empty").await.unwrap_err().to_string(),
+        "nothing there"
+    );
     assert!(boxed(&store, "x").await.is_err());
     assert!(boxed(&store, "200").await.is_err());
-    assert!(boxed(&store, "").await.unwrap_err().downcast_ref::<idem::Error>().is_some());
+    assert!(
+        boxed(&store, "")
+            .await
+            .unwrap_err()
+            .downcast_ref::<idem::Error>()
+            .is_some()
+    );
 }
 
 /// As in `anyhow`.
@@ -136,7 +145,11 @@ async fn mac_20_inference_goes_on_working() {
     assert_eq!(never_ends(&store, 1).await.unwrap(), 11);
     drop(never_works(&store, 1));
     let timeout = std::time::Duration::from_millis(5);
-    assert!(tokio::time::timeout(timeout, for_ever(&store, 1)).await.is_err());
+    assert!(
+        tokio::time::timeout(timeout, for_ever(&store, 1))
+            .await
+            .is_err()
+    );
 }
 
 #[idempotent(key = "{id}", ttl = "1d", store = store)]
@@ -182,19 +195,31 @@ static ALL: Runs = Runs::new();
 #[idempotent(key = "{n}", ttl = "1d", store = store, record_err = Refusal::is_final)]
 async fn records_final(store: &MemoryStore, n: u8) -> Result<u8, Refusal> {
     FINAL.count();
-    Err(if n == 0 { Refusal::Busy } else { Refusal::OutOfStock(n) })
+    Err(if n == 0 {
+        Refusal::Busy
+    } else {
+        Refusal::OutOfStock(n)
+    })
 }
 
 #[idempotent(key = "{n}", ttl = "1d", store = store, record_err = |error| matches!(error, Refusal::Busy))]
 async fn records_by_closure(store: &MemoryStore, n: u8) -> Result<u8, Refusal> {
     BY_CLOSURE.count();
-    Err(if n == 0 { Refusal::Busy } else { Refusal::OutOfStock(n) })
+    Err(if n == 0 {
+        Refusal::Busy
+    } else {
+        Refusal::OutOfStock(n)
+    })
 }
 
 #[idempotent(key = "{n}", ttl = "1d", store = store, record_err = all)]
 async fn records_all(store: &MemoryStore, n: u8) -> Result<u8, Refusal> {
     ALL.count();
-    Err(if n == 0 { Refusal::Busy } else { Refusal::OutOfStock(n) })
+    Err(if n == 0 {
+        Refusal::Busy
+    } else {
+        Refusal::OutOfStock(n)
+    })
 }
 
 #[tokio::test]
@@ -203,7 +228,10 @@ async fn errors_are_released_unless_they_are_final() {
     for _ in 0..2 {
         assert_eq!(records_final(&store, 1).await, Err(Refusal::OutOfStock(1)));
         assert_eq!(records_final(&store, 0).await, Err(Refusal::Busy));
-        assert_eq!(records_by_closure(&store, 1).await, Err(Refusal::OutOfStock(1)));
+        assert_eq!(
+            records_by_closure(&store, 1).await,
+            Err(Refusal::OutOfStock(1))
+        );
         assert_eq!(records_by_closure(&store, 0).await, Err(Refusal::Busy));
         assert_eq!(records_all(&store, 1).await, Err(Refusal::OutOfStock(1)));
         assert_eq!(records_all(&store, 0).await, Err(Refusal::Busy));

@@ -58,10 +58,20 @@ async fn mac_17_arguments_that_are_not_sync_may_be_owned() {
         n: 1,
     };
     let store = service.store.clone();
-    assert_eq!(is_send(service.with_mut_self(1, f(), Cell::new(1))).await.unwrap(), 4);
+    assert_eq!(
+        is_send(service.with_mut_self(1, f(), Cell::new(1)))
+            .await
+            .unwrap(),
+        4
+    );
     assert_eq!(is_send(service.with_self(1, f())).await.unwrap(), 2);
     assert_eq!(is_send(service.with_owned_self(1, f())).await.unwrap(), 4);
-    assert_eq!(is_send(with_owned_store(store.clone(), 1, f())).await.unwrap(), 2);
+    assert_eq!(
+        is_send(with_owned_store(store.clone(), 1, f()))
+            .await
+            .unwrap(),
+        2
+    );
     assert_eq!(is_send(with_ref_store(&store, 1, f())).await.unwrap(), 2);
 }
 

@@ -20,7 +20,7 @@ async fn token_forms(store: &MemoryStore, id: u8) -> Result<u8, Failure> {
     codec = "json",
     schema = "2",
     key_text = "stored",
-    scope = "settings.tokens",
+    scope = "settings.tokens"
 )]
 async fn text_forms(store: &MemoryStore, id: u8) -> Result<u8, Failure> {
     Ok(id + 1)
@@ -90,7 +90,11 @@ async fn hidden(store: &MemoryStore, id: u64) -> Result<u64, Failure> {
 async fn a_hidden_key_is_not_kept() {
     let store = MemoryStore::new();
     let (_, seen) = idem::observe(hidden(&store, 4_711)).await;
-    let stored = store.lookup(seen.record_id().unwrap()).await.unwrap().unwrap();
+    let stored = store
+        .lookup(seen.record_id().unwrap())
+        .await
+        .unwrap()
+        .unwrap();
     assert_eq!(stored.key_text, None);
 }
 

@@ -86,7 +86,11 @@ async fn mac_05_trait_methods_written_and_provided() {
         assert_eq!(pay.required(1).await.unwrap(), 1);
         assert_eq!(pay.provided(1).await.unwrap(), 2);
         assert_eq!(pay.unsized_too(1).await.unwrap(), 3);
-        assert_eq!(refund.required(1).await.unwrap(), 101, "another type is another operation");
+        assert_eq!(
+            refund.required(1).await.unwrap(),
+            101,
+            "another type is another operation"
+        );
         assert_eq!(refund.provided(1).await.unwrap(), 2);
     }
     assert_eq!((pay.runs.so_far(), refund.runs.so_far()), (3, 2));
@@ -100,7 +104,12 @@ trait Boxed: Send + Sync {
     async fn by_ref(&self, id: u8) -> Result<usize, Failure>;
     async fn by_mut(&mut self, id: u8, f: Box<dyn Fn() -> u8 + Send>) -> Result<usize, Failure>;
     async fn by_arc(self: Arc<Self>, id: u8) -> Result<usize, Failure>;
-    async fn patterns(&self, path: Path<u8>, pair: (u8, u8), ignored: Vec<u8>) -> Result<usize, Failure>;
+    async fn patterns(
+        &self,
+        path: Path<u8>,
+        pair: (u8, u8),
+        ignored: Vec<u8>,
+    ) -> Result<usize, Failure>;
     async fn borrowed(&self, req: &Request, name: &str) -> Result<i64, Failure>;
     async fn changed(&self, id: u8) -> Result<u8, Failure>;
     async fn traced(&self, id: u8) -> Result<usize, Failure>;
@@ -135,7 +144,12 @@ impl Boxed for Pay {
     }
 
     #[idempotent(key = "{id}-{a}", ttl = "1d", store = self.store)]
-    async fn patterns(&self, Path(id): Path<u8>, (a, _): (u8, u8), _: Vec<u8>) -> Result<usize, Failure> {
+    async fn patterns(
+        &self,
+        Path(id): Path<u8>,
+        (a, _): (u8, u8),
+        _: Vec<u8>,
+    ) -> Result<usize, Failure> {
         let _ = (id, a);
         Ok(self.runs.count())
     }
@@ -174,7 +188,10 @@ async fn mac_09_async_trait_runs_the_body_under_the_claim() {
     for _ in 0..2 {
         assert_eq!(pay.by_ref(1).await.unwrap(), 1);
         assert_eq!(pay.patterns(Path(1), (2, 3), vec![]).await.unwrap(), 2);
-        assert_eq!(pay.borrowed(&Request::new("m", "1", 9), "n").await.unwrap(), 9);
+        assert_eq!(
+            pay.borrowed(&Request::new("m", "1", 9), "n").await.unwrap(),
+            9
+        );
         assert_eq!(pay.changed(1).await.unwrap(), 2);
         assert_eq!(Arc::new(pay.clone()).by_arc(1).await.unwrap(), 5);
         assert_eq!(pay.defaulted(&pay.store, 3).await.unwrap(), 3);
@@ -260,7 +277,10 @@ type BoxFuture<'a, T> = Pin<Box<dyn Future<Output = T> + Send + 'a>>;
 static BY_HAND: Runs = Runs::new();
 
 #[idempotent(key = "{id}", ttl = "1d", store = store)]
-fn by_hand(store: &MemoryStore, id: u8) -> Pin<Box<dyn Future<Output = Result<usize, Failure>> + Send + '_>> {
+fn by_hand(
+    store: &MemoryStore,
+    id: u8,
+) -> Pin<Box<dyn Future<Output = Result<usize, Failure>> + Send + '_>> {
     let before = usize::from(id);
     Box::pin(async move {
         tokio::task::yield_now().await;
@@ -271,6 +291,7 @@ fn by_hand(store: &MemoryStore, id: u8) -> Pin<Box<dyn Future<Output = Result<us
 static OPAQUE: Runs = Runs::new();
 
 #[idempotent(key = "{id}", ttl = "1d", store = store)]
+#[allow(clippy::manual_async_fn)]
 fn opaque(store: &MemoryStore, id: u8) -> impl Future<Output = Result<usize, Failure>> + Send {
     async move {
         let _ = id;

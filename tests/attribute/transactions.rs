@@ -102,7 +102,10 @@ async fn in_all_ways(tx: &mut Transaction<'_, Sqlite>, req: &Request) -> Result<
 }
 
 #[idempotent(key(req.order_no), ttl = "7d", store = &mut *tx)]
-async fn moved_away<'t, 'c>(tx: &'t mut Transaction<'c, Sqlite>, req: &Request) -> Result<i64, Failure> {
+async fn moved_away<'t, 'c>(
+    tx: &'t mut Transaction<'c, Sqlite>,
+    req: &Request,
+) -> Result<i64, Failure> {
     let moved = tx;
     Ok(insert(moved, req).await?)
 }
@@ -127,7 +130,11 @@ struct Unit<'c> {
 
 impl Unit<'_> {
     #[idempotent(key(req.order_no), ttl = "7d", store = self.tx)]
-    async fn create(&mut self, req: Request, f: Box<dyn Fn() -> i64 + Send>) -> Result<i64, Failure> {
+    async fn create(
+        &mut self,
+        req: Request,
+        f: Box<dyn Fn() -> i64 + Send>,
+    ) -> Result<i64, Failure> {
         self.count += 1;
         Ok(insert(&mut self.tx, &req).await? + f())
     }
@@ -158,8 +165,18 @@ async fn mac_17_the_transaction_may_be_a_field_or_owned() {
         count: 0,
     };
     for _ in 0..2 {
-        assert_eq!(unit.create(Request::new("m", "1", 5), Box::new(|| 1)).await.unwrap(), 2);
-        assert_eq!(in_a_unit(&mut unit, Request::new("m", "1", 5)).await.unwrap(), 2);
+        assert_eq!(
+            unit.create(Request::new("m", "1", 5), Box::new(|| 1))
+                .await
+                .unwrap(),
+            2
+        );
+        assert_eq!(
+            in_a_unit(&mut unit, Request::new("m", "1", 5))
+                .await
+                .unwrap(),
+            2
+        );
     }
     assert_eq!(unit.count, 2);
     assert_eq!(in_a_tuple((&mut unit.tx, 3)).await.unwrap(), 3);
@@ -214,7 +231,16 @@ async fn the_frameworks_own_transaction() {
     let pool = pool().await;
     let req = || Request::new("m", "1", 5);
     assert_eq!(own(&pool, req()).await.unwrap(), 1);
-    assert_eq!(tokio::spawn({ let pool = pool.clone(); async move { own(&pool, req()).await } }).await.unwrap().unwrap(), 1);
+    assert_eq!(
+        tokio::spawn({
+            let pool = pool.clone();
+            async move { own(&pool, req()).await }
+        })
+        .await
+        .unwrap()
+        .unwrap(),
+        1
+    );
     assert_eq!((orders(&pool).await, OWN.so_far()), (1, 1));
 }
 
@@ -290,7 +316,9 @@ async fn mac_09_async_trait_with_a_transaction() {
     let req = Request::new("m", "1", 5);
     for _ in 0..2 {
         let mut tx = service.pool.begin().await.unwrap();
-        let id = Orders::create(&service, &mut tx, req.clone()).await.unwrap();
+        let id = Orders::create(&service, &mut tx, req.clone())
+            .await
+            .unwrap();
         assert_eq!(id, 11);
         tx.commit().await.unwrap();
         assert_eq!(Orders::own(&service, req.clone()).await.unwrap(), 12);

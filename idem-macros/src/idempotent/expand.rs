@@ -10,7 +10,7 @@ use super::access::Access;
 use super::args::{Codec, RecordErr, Ttl};
 use super::plan::{Answer, Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
-use crate::hygiene::{allow_on_edge, allow_on_rebinding, ours, ours_at};
+use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
 
 pub(super) fn expand(plan: &Plan) -> TokenStream {
@@ -27,13 +27,13 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
         fn __idem_here() {}
         #[allow(dead_code)]
         static __IDEM_OPERATION: #private::Operation = #operation;
+        let __idem_contract = #contract;
         let __idem_call = match { #call } {
             ::core::result::Result::Ok(__idem_call) => __idem_call,
             ::core::result::Result::Err(__idem_error) => {
-                return ::core::result::Result::Err(::core::convert::From::from(__idem_error));
+                return __idem_contract.refuse(__idem_error);
             }
         };
-        let __idem_contract = #contract;
         #run
     };
     plan.function.with_block(&block)
@@ -124,7 +124,8 @@ fn at_run_time(ttl: &Expr, prepared: &TokenStream) -> TokenStream {
 }
 
 fn payload(payload: &Payload, private: &TokenStream) -> TokenStream {
-    let new = quote_spanned!(ours()=> let mut __idem_fingerprint = #private::FingerprintBuilder::new(););
+    let new =
+        quote_spanned!(ours()=> let mut __idem_fingerprint = #private::FingerprintBuilder::new(););
     match payload {
         Payload::Nothing => quote_spanned! {ours()=>
             let __idem_fingerprint = #private::FingerprintBuilder::none();
@@ -188,7 +189,7 @@ fn contract(answer: &Answer, record_err: Option<&RecordErr>, private: &TokenStre
     });
     let span = ours_at(whole.span());
     quote_spanned! {span=>
-        #private::Contract::<#ok, #err>::new()
+        #private::contract::<#ok, #err>()
             .equality({
                 #[allow(unused_imports)]
                 use #private::{ProbeEq as _, ProbeNothing as _};
@@ -215,12 +216,19 @@ fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> 
 
 /// The caller's transaction, or a leased store.
 fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
+    let allow = allow_on_return();
+    let span = ours_at(access.span());
     let access = access.exclusive(private);
     let rebound = rebound(&plan.capture);
     let body = body(plan);
+    let enter = quote_spanned!(span=> #private::enter(#access, __idem_call, &__idem_contract));
+    let leave = quote_spanned! {span=>
+        #private::leave(#access, __idem_run, __idem_result, &__idem_contract)
+    };
     quote_spanned! {ours()=>
-        let __idem_entered = #private::enter(#access, __idem_call, &__idem_contract).await;
-        match __idem_entered {
+        let __idem_entered = #enter.await;
+        #allow
+        return match __idem_entered {
             #private::Entered::Answer(__idem_answer) => __idem_answer,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #private::Run::driver(&__idem_run);
@@ -228,9 +236,9 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
                     #rebound
                     __idem_driver.drive(#body).await
                 };
-                #private::leave(#access, __idem_run, __idem_result, &__idem_contract).await
+                #leave.await
             }
-        }
+        };
     }
 }
 
@@ -242,7 +250,10 @@ fn own(
     retry: Option<u32>,
     private: &TokenStream,
 ) -> TokenStream {
+    let allow = allow_on_return();
+    let span = ours_at(pool.span());
     let pool = pool.shared();
+    let open = quote_spanned!(span=> #private::open(#pool, __idem_call, &__idem_contract));
     let rebound = rebound(&plan.capture);
     let body = body(plan);
     let result = quote_spanned! {ours()=>
@@ -267,11 +278,12 @@ fn own(
         }},
     };
     quote_spanned! {ours()=>
-        let __idem_entered = #private::open(#pool, __idem_call, &__idem_contract).await;
-        match __idem_entered {
+        let __idem_entered = #open.await;
+        #allow
+        return match __idem_entered {
             #private::Entered::Answer(__idem_answer) => __idem_answer,
             #private::Entered::Run(mut __idem_run) => #run
-        }
+        };
     }
 }
 

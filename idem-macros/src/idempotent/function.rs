@@ -42,6 +42,13 @@ impl Function {
         });
         let head: TokenStream = head.into_iter().collect();
         let sig = errors.keep(signature.parse2(head.clone()))?;
+        if let Some(token) = &sig.constness {
+            errors.on(
+                token,
+                "a `const fn` runs in the compiler: it has no effect that could happen twice",
+            );
+            return None;
+        }
         let Some(braces) = braces else {
             errors.on(
                 &sig.ident,
