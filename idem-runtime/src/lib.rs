@@ -24,6 +24,8 @@ pub mod key;
 pub mod observe;
 pub mod operation;
 pub mod outcome;
+#[doc(hidden)]
+pub mod probe;
 pub mod protocol;
 pub mod retention;
 pub mod store;
@@ -31,3 +33,4 @@ pub mod store;
 pub mod testing;
 
 pub use error::{Effect, Error, ErrorKind, Retry};
+pub use observe::observe;

@@ -1,1 +1,113 @@
-//! observe
+//! Telling a replay from a first run without changing the business type.
+
+use std::future::Future;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::clock::Moment;
+use crate::key::RecordId;
+
+tokio::task_local! {
+    static OBSERVER: Arc<Slot>;
+}
+
+/// How one idempotent call was answered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Answered {
+    /// The body ran in this call.
+    FirstRun,
+    /// The answer comes from the record.
+    Replay {
+        /// When the first run's outcome was recorded, by the store's clock; not known for an answer
+        /// that was handed on inside the process.
+        recorded_at: Option<Moment>,
+    },
+    /// The call ended in an [`Error`](crate::Error) of the framework.
+    Refused,
+}
+
+/// What [`observe`] saw.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Observed {
+    call: Option<(RecordId, Answered)>,
+}
+
+impl Observed {
+    /// Whether the answer was replayed.
+    #[must_use]
+    pub fn replayed(&self) -> bool {
+        matches!(self.answered(), Some(Answered::Replay { .. }))
+    }
+
+    /// How the call was answered; `None` if no idempotent call was made, or it never got as far as
+    /// its record.
+    #[must_use]
+    pub fn answered(&self) -> Option<Answered> {
+        self.call.map(|(_, answered)| answered)
+    }
+
+    /// The record's id.
+    #[must_use]
+    pub fn record_id(&self) -> Option<RecordId> {
+        self.call.map(|(id, _)| id)
+    }
+}
+
+#[derive(Debug, Default)]
+struct Slot {
+    state: Mutex<State>,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    claimed: bool,
+    call: Option<(RecordId, Answered)>,
+}
+
+/// Runs `call` and tells how the first idempotent call inside it was answered. Calls that its body
+/// makes do not count.
+///
+/// ```
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() {
+/// let (answer, seen) = idem_runtime::observe::observe(async { 7 }).await;
+/// assert_eq!(answer, 7);
+/// assert!(!seen.replayed()); // no idempotent call was made
+/// # }
+/// ```
+///
+/// # Cancel safety
+/// As cancel safe as `call`.
+pub async fn observe<F: Future>(call: F) -> (F::Output, Observed) {
+    let slot = Arc::new(Slot::default());
+    let output = OBSERVER.scope(Arc::clone(&slot), call).await;
+    let call = slot
+        .state
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner)
+        .call;
+    (output, Observed { call })
+}
+
+/// The place where one call reports; empty when nobody observes, or an outer call reports already.
+#[derive(Debug)]
+pub(crate) struct Report(Option<Arc<Slot>>);
+
+impl Report {
+    pub(crate) fn claim() -> Self {
+        let slot = OBSERVER.try_with(Arc::clone).ok().filter(|slot| {
+            let mut state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
+            !std::mem::replace(&mut state.claimed, true)
+        });
+        Self(slot)
+    }
+
+    pub(crate) fn answered(&self, id: RecordId, answered: Answered) {
+        if let Some(slot) = &self.0 {
+            slot.state
+                .lock()
+                .unwrap_or_else(PoisonError::into_inner)
+                .call = Some((id, answered));
+        }
+    }
+}

@@ -1,1 +1,205 @@
-//! engine
+//! Drives the protocol against a store: in the caller's transaction, in a transaction of the
+//! framework's own, with a lease.
+//!
+//! Generated code calls [`enter`], runs the body under the run's [`Driver`], and calls [`leave`];
+//! with a transaction of the framework's own [`open`] and [`close`].
+
+// Only generated code, released in lock step with this crate, matches on the enums here; the large
+// variant is the one every first run takes, and a box would be an allocation on that path.
+#![allow(clippy::exhaustive_enums, clippy::large_enum_variant)]
+
+mod backoff;
+mod call_path;
+#[cfg(feature = "_sqlx")]
+mod coalesce;
+mod contract;
+mod driver;
+mod leased;
+#[cfg(feature = "_sqlx")]
+mod owned;
+#[cfg(feature = "_sqlx")]
+mod transaction;
+
+use std::future::Future;
+
+use bytes::Bytes;
+
+pub use call_path::fence;
+pub use contract::Contract;
+pub use driver::{Driven, Driver};
+pub use leased::{Shared, share};
+#[cfg(feature = "_sqlx")]
+pub use owned::{Closed, OwnedRun, close, close_or_again, open};
+
+use crate::clock::Moment;
+use crate::error::{Effect, Error, ErrorKind};
+use crate::observe::{Answered, Report};
+use crate::operation::Call;
+use crate::outcome::{Outcome, ServiceError};
+
+/// What a store expression evaluates to: something a reservation can be made in.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot keep the records of an idempotent function",
+    label = "not a store",
+    note = "use the caller's transaction (`tx: &mut Transaction<'_, Postgres>`), a pool together with `tx = name`, or a leased store such as `MemoryStore`"
+)]
+pub trait Access {
+    /// A running call.
+    type Run: Run;
+
+    #[doc(hidden)]
+    fn reserve(
+        &mut self,
+        call: Call,
+    ) -> impl Future<Output = Result<Step<Self::Run>, Error>> + Send;
+
+    #[doc(hidden)]
+    fn settle(
+        &mut self,
+        run: Self::Run,
+        settlement: Settlement,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
+}
+
+/// A call whose reservation is made and whose body is to run.
+pub trait Run {
+    #[doc(hidden)]
+    fn driver(&self) -> Driver;
+    #[doc(hidden)]
+    fn call(&self) -> &Call;
+}
+
+/// What came of a request to reserve.
+#[derive(Debug)]
+pub enum Step<R> {
+    /// Run the body.
+    Run(R),
+    /// Answer from this.
+    Replay(Replay),
+}
+
+/// A recorded outcome, with the call that asks for it.
+#[derive(Debug)]
+pub struct Replay {
+    call: Call,
+    outcome: Bytes,
+    recorded_at: Option<Moment>,
+}
+
+/// How a run ends.
+#[derive(Debug)]
+pub enum Settlement {
+    /// This outcome is recorded.
+    Complete(Bytes),
+    /// The call may be tried again.
+    Release,
+}
+
+/// What [`enter`] found.
+#[derive(Debug)]
+pub enum Entered<T, E, R> {
+    /// Run the body.
+    Run(R),
+    /// The call's answer.
+    Answer(Result<T, E>),
+}
+
+/// Reserves, or answers.
+///
+/// # Cancel safety
+/// In a transaction: roll it back. With a lease: the reservation, if made, ends with its lease.
+pub async fn enter<T: Outcome, E: ServiceError, A: Access>(
+    access: &mut A,
+    call: Call,
+    contract: &Contract<T, E>,
+) -> Entered<T, E, A::Run> {
+    let report = Report::claim();
+    let id = call.id();
+    match access.reserve(call).await {
+        Ok(Step::Run(run)) => {
+            report.answered(id, Answered::FirstRun);
+            Entered::Run(run)
+        }
+        Ok(Step::Replay(replay)) => {
+            let recorded_at = replay.recorded_at;
+            let answer = replay.answer(contract);
+            report.answered(
+                id,
+                match &answer {
+                    Ok(_) => Answered::Replay { recorded_at },
+                    Err(_) => Answered::Refused,
+                },
+            );
+            Entered::Answer(answer.unwrap_or_else(|error| Err(error.into())))
+        }
+        Err(error) => {
+            report.answered(id, Answered::Refused);
+            Entered::Answer(Err(error.into()))
+        }
+    }
+}
+
+/// Records or releases, after the body.
+///
+/// # Cancel safety
+/// As [`enter`].
+pub async fn leave<T: Outcome, E: ServiceError, A: Access>(
+    access: &mut A,
+    run: A::Run,
+    driven: Driven<Result<T, E>>,
+    contract: &Contract<T, E>,
+) -> Result<T, E> {
+    let result = match driven {
+        Driven::Finished(result) => result,
+        Driven::LeaseLost => return Err(run.call().error(ErrorKind::LostOwnership).into()),
+    };
+    let settlement = match contract.settlement(run.call(), &result) {
+        Ok(settlement) => settlement,
+        Err(error) => return Err(access.unrecordable(run, error).into()),
+    };
+    match access.settle(run, settlement).await {
+        Ok(()) => result,
+        Err(error) => Err(error.into()),
+    }
+}
+
+impl Replay {
+    fn answer<T: Outcome, E>(self, contract: &Contract<T, E>) -> Result<Result<T, E>, Error> {
+        contract
+            .decode(&self.call, &self.outcome)
+            .map_err(|error| self.call.name(error))
+    }
+}
+
+impl<T: Outcome, E> Contract<T, E> {
+    /// How a body's result is settled.
+    ///
+    /// # Errors
+    /// The outcome cannot be recorded.
+    fn settlement(&self, call: &Call, result: &Result<T, E>) -> Result<Settlement, Error> {
+        let encoded = match result {
+            Ok(value) => self.encode_ok(call, value).map(Some),
+            Err(error) => self.encode_final(call, error),
+        };
+        match encoded {
+            Ok(Some(outcome)) => Ok(Settlement::Complete(outcome)),
+            Ok(None) => Ok(Settlement::Release),
+            Err(error) => Err(call.name(error)),
+        }
+    }
+}
+
+impl<A: Access> AccessExt for A {}
+
+trait AccessExt: Access {
+    /// The body succeeded and its outcome cannot be encoded. The reservation is neither completed
+    /// nor released: a transaction cannot commit it, a lease holds off the next run until it ends.
+    fn unrecordable(&self, run: Self::Run, error: Error) -> Error {
+        let effect = if run.driver().is_leased() {
+            Effect::Done
+        } else {
+            Effect::None
+        };
+        error.effect_is(effect)
+    }
+}

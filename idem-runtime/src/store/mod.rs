@@ -1,1 +1,17 @@
-//! store
+//! Stores: atomic steps on records and nothing else. The engine decides what the steps mean.
+//!
+//! * A **transaction** ([`sql`]) guards the reservation itself; the record commits with the
+//!   business rows.
+//! * A [`Store`] guards it with a lease; [`memory`] is one.
+
+mod leased;
+pub mod memory;
+#[cfg(feature = "_sqlx")]
+pub mod sql;
+
+#[cfg(feature = "postgres")]
+pub use sql::postgres;
+#[cfg(feature = "sqlite")]
+pub use sql::sqlite;
+
+pub use leased::{Held, Request, Reservation, Reserved, Store, Stored};

@@ -1,0 +1,191 @@
+//! The caller's transaction. Nothing here commits, rolls back or sets a savepoint: the transaction
+//! is the guard, and stands or falls by the caller's own decision.
+
+use std::time::Duration;
+
+use sqlx::Transaction;
+
+use super::backoff::Backoff;
+use super::{Access, Driver, Replay, Run, Settlement, Step};
+use crate::error::{Effect, Error, ErrorKind};
+use crate::operation::{Call, InProgress};
+use crate::protocol::Owner;
+use crate::store::sql::{Dialect, NewRow, OnTx, Records, Row, Running, classify};
+
+/// A call whose row stands unfinished in a transaction.
+#[derive(Debug)]
+pub struct TxRun {
+    call: Call,
+    running: Running,
+}
+
+impl Run for TxRun {
+    fn driver(&self) -> Driver {
+        Driver::plain()
+    }
+
+    fn call(&self) -> &Call {
+        &self.call
+    }
+}
+
+impl<D: Dialect> Access for Transaction<'_, D> {
+    type Run = TxRun;
+
+    async fn reserve(&mut self, call: Call) -> Result<Step<TxRun>, Error> {
+        reserve::<D>(&mut *self, Records::shared(), call).await
+    }
+
+    async fn settle(&mut self, run: TxRun, settlement: Settlement) -> Result<(), Error> {
+        settle::<D>(&mut *self, Records::shared(), run, settlement).await
+    }
+}
+
+impl<D: Dialect> Access for OnTx<'_, '_, D> {
+    type Run = TxRun;
+
+    async fn reserve(&mut self, call: Call) -> Result<Step<TxRun>, Error> {
+        reserve::<D>(&mut *self.tx, &self.records, call).await
+    }
+
+    async fn settle(&mut self, run: TxRun, settlement: Settlement) -> Result<(), Error> {
+        settle::<D>(&mut *self.tx, &self.records, run, settlement).await
+    }
+}
+
+/// What one look at the record gave.
+#[derive(Debug)]
+pub(super) enum Look {
+    /// The row is ours.
+    Ours,
+    /// It is completed.
+    Completed(Row),
+    /// Somebody else is at it, or was a moment ago.
+    InProgress,
+}
+
+/// One try: insert, else read in a statement of its own (a combined one can see neither), else take
+/// over a row whose time is over.
+pub(super) async fn look<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+) -> Result<Look, Error> {
+    let failed = |error| call.name(classify::<D>(error));
+    let statements = records.statements::<D>();
+    let row = NewRow::of(call, owner);
+    if D::insert(&mut *conn, statements, row)
+        .await
+        .map_err(failed)?
+    {
+        return Ok(Look::Ours);
+    }
+    match D::read(&mut *conn, statements, call.id())
+        .await
+        .map_err(failed)?
+    {
+        None => Ok(Look::InProgress),
+        Some(found) if found.is_over => {
+            let taken = D::take_over(&mut *conn, statements, row)
+                .await
+                .map_err(failed)?;
+            Ok(if taken { Look::Ours } else { Look::InProgress })
+        }
+        Some(found) if found.outcome.is_some() => completed(call, found),
+        Some(found) if Running::contains(found.owner) => Err(call.error(ErrorKind::Reentrant)),
+        Some(_) => Err(call.error(ErrorKind::Abandoned)),
+    }
+}
+
+pub(super) fn completed(call: &Call, row: Row) -> Result<Look, Error> {
+    if !row.fingerprint.matches(call.fingerprint()) {
+        return Err(call.error(ErrorKind::FingerprintMismatch));
+    }
+    Ok(Look::Completed(row))
+}
+
+pub(super) fn replay(call: Call, row: Row) -> Replay {
+    Replay {
+        call,
+        outcome: row.outcome.unwrap_or_default(),
+        recorded_at: row.recorded_at,
+    }
+}
+
+/// How long a duplicate keeps asking, and how often.
+pub(super) fn polling(call: &Call) -> Backoff {
+    let budget = match call.in_progress() {
+        InProgress::Wait(budget) => Some(budget),
+        InProgress::Reject => None,
+    };
+    Backoff::new(budget, Duration::from_millis(2), Duration::from_millis(50))
+}
+
+async fn reserve<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    mut call: Call,
+) -> Result<Step<TxRun>, Error> {
+    call.enter_namespace(records.namespace_str());
+    let running = Running::register(Owner::fresh());
+    let mut polling = polling(&call);
+    loop {
+        match look::<D>(conn, records, &call, running.owner()).await? {
+            Look::Ours => return Ok(Step::Run(TxRun { call, running })),
+            Look::Completed(row) => return Ok(Step::Replay(replay(call, row))),
+            // Asking again leaves the transaction as it is whatever happens to this future. A lock
+            // wait inside the database would not: cancelled, it ends in an aborted transaction
+            // whose commit sqlx reports as done.
+            Look::InProgress => match polling.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(call.error(ErrorKind::InProgress).after(RETRY_AFTER)),
+            },
+        }
+    }
+}
+
+/// What a refused duplicate is told to wait: a transaction has no time limit of its own.
+pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+async fn settle<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    run: TxRun,
+    settlement: Settlement,
+) -> Result<(), Error> {
+    let TxRun { call, running } = run;
+    match settlement {
+        Settlement::Complete(outcome) => {
+            complete::<D>(conn, records, &call, running.owner(), &outcome).await
+        }
+        Settlement::Release => {
+            // A caller who swallows the error and commits leaves nothing half-done. In an aborted
+            // transaction this cannot run and need not.
+            let statements = records.statements::<D>();
+            let _ = D::release(conn, statements, call.id(), running.owner()).await;
+            Ok(())
+        }
+    }
+}
+
+/// The last statement of the protocol. It must touch our row: if it does not, the body ended,
+/// replaced or poisoned the transaction, and a commit would prove nothing.
+pub(super) async fn complete<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+    outcome: &[u8],
+) -> Result<(), Error> {
+    let statements = records.statements::<D>();
+    let keep = call
+        .retention()
+        .millis()
+        .and_then(|millis| i64::try_from(millis).ok());
+    match D::complete(conn, statements, call.id(), owner, outcome, keep).await {
+        Ok(1) => Ok(()),
+        Ok(_) => Err(call.error(ErrorKind::TransactionEnded)),
+        Err(error) => Err(call.name(classify::<D>(error)).effect_is(Effect::None)),
+    }
+}

@@ -1,0 +1,80 @@
+use bytes::Bytes;
+
+use super::record::{Fence, Owner, Record, State};
+use crate::clock::Moment;
+use crate::fingerprint::Fingerprint;
+
+/// What a request to reserve gets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Decision {
+    /// The record is free: reserve it under this fence.
+    Grant(Fence),
+    /// The request was sent twice and its first copy won: the record is held by this very owner.
+    AlreadyOurs(Fence),
+    /// Answer from this outcome.
+    Replay {
+        /// The envelope.
+        outcome: Bytes,
+        /// When it was recorded.
+        recorded_at: Moment,
+    },
+    /// Somebody else holds it, until this moment if there is one.
+    InProgress {
+        /// When others may take it over.
+        lease_until: Option<Moment>,
+    },
+    /// The key is known; its outcome is no longer kept.
+    OutcomeGone,
+    /// The key is known with another payload.
+    Mismatch,
+}
+
+/// Decides a request to reserve.
+///
+/// `fence_floor` is a number of the store's that never falls (a counter, a clock in microseconds):
+/// fences grow even where the record was removed in between.
+#[must_use]
+pub fn decide(
+    record: Option<&Record>,
+    owner: Owner,
+    fingerprint: Fingerprint,
+    fence_floor: u64,
+    now: Moment,
+) -> Decision {
+    let Some(record) = record else {
+        return Decision::Grant(Fence::new(fence_floor));
+    };
+    let next = Fence::new(record.fence.get().saturating_add(1).max(fence_floor));
+    if record.is_over(now) {
+        return Decision::Grant(next);
+    }
+    if let State::Reserved {
+        lease_until: Some(until),
+        ..
+    } = record.state
+        && until <= now
+    {
+        return Decision::Grant(next);
+    }
+    if !record.fingerprint.matches(fingerprint) {
+        return Decision::Mismatch;
+    }
+    match &record.state {
+        State::Reserved { owner: holder, .. } if *holder == owner => {
+            Decision::AlreadyOurs(record.fence)
+        }
+        State::Reserved { lease_until, .. } => Decision::InProgress {
+            lease_until: *lease_until,
+        },
+        State::Completed {
+            outcome,
+            recorded_at,
+            ..
+        } => Decision::Replay {
+            outcome: outcome.clone(),
+            recorded_at: *recorded_at,
+        },
+        State::Tombstone { .. } => Decision::OutcomeGone,
+    }
+}

@@ -1,0 +1,284 @@
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::fingerprint::Fingerprint;
+use crate::key::RecordId;
+use crate::protocol::{Fence, Owner, Record};
+use crate::retention::Retention;
+
+/// A store that guards reservations with a lease, for functions whose effects are outside the
+/// store.
+///
+/// Every method is **one atomic step** on one record: what two callers do at the same time must
+/// come out as if one had gone after the other. Time is the store's own. Whether a record is over
+/// is decided by its times, never by a purge having run.
+///
+/// A handle is cheap to clone and all clones are the same store.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` cannot keep the records of an idempotent function",
+    label = "not a store",
+    note = "use the caller's transaction (`tx: &mut Transaction<'_, Postgres>`), a pool together with `tx = name`, or a leased store such as `MemoryStore`",
+    note = "a shared reference to a transaction cannot be written through: take it as `&mut`; a static behind a lazy cell is named with `&*STORE`"
+)]
+pub trait Store: Clone + Send + Sync + 'static {
+    /// Separates the records of several users of one store; part of the record's id.
+    fn namespace(&self) -> &str {
+        ""
+    }
+
+    /// Reserves the record, or tells why not, as [`protocol::decide`](crate::protocol::decide)
+    /// does.
+    ///
+    /// A request that the store has seen before (the client sent it twice) and granted is granted
+    /// again.
+    ///
+    /// # Errors
+    /// The store cannot be used. Whether the reservation was made is unknown then; the engine asks
+    /// again with the same owner or lets the lease end.
+    fn reserve(
+        &self,
+        request: &Request<'_>,
+    ) -> impl Future<Output = Result<Reserved, Error>> + Send;
+
+    /// Records the outcome, if the reservation still holds.
+    ///
+    /// # Errors
+    /// The store cannot be used; unknown whether the outcome is recorded.
+    fn complete(
+        &self,
+        reservation: &Reservation,
+        outcome: Bytes,
+        retention: Retention,
+    ) -> impl Future<Output = Result<Held, Error>> + Send;
+
+    /// Gives the record back, if the reservation still holds.
+    ///
+    /// # Errors
+    /// The store cannot be used; the lease ends by itself.
+    fn release(
+        &self,
+        reservation: &Reservation,
+    ) -> impl Future<Output = Result<Held, Error>> + Send;
+
+    /// Extends the lease to `lease` from now, if the reservation still holds.
+    ///
+    /// # Errors
+    /// The store cannot be used; unknown whether the lease is longer.
+    fn renew(
+        &self,
+        reservation: &Reservation,
+        lease: Duration,
+    ) -> impl Future<Output = Result<Held, Error>> + Send;
+
+    /// The record as it counts now: one that is over is `None`, purged or not.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn lookup(&self, id: RecordId) -> impl Future<Output = Result<Option<Stored>, Error>> + Send;
+
+    /// Removes a record that is not reserved, or whose lease is over. `false`: nothing was removed.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn forget(&self, id: RecordId) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Removes at most `limit` records that are over, never a reserved one; says how many. A store
+    /// that expires records by itself has nothing to do.
+    ///
+    /// # Errors
+    /// The store cannot be used.
+    fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, Error>> + Send;
+
+    /// Ends when the record may have changed since this was called (not since it was polled): a hint
+    /// to ask again before the polling interval is over. The default never ends.
+    fn changed(&self, _id: RecordId) -> impl Future<Output = ()> + Send {
+        std::future::pending()
+    }
+}
+
+/// A request to reserve.
+#[derive(Clone, Copy, Debug)]
+#[non_exhaustive]
+pub struct Request<'a> {
+    /// The record.
+    pub id: RecordId,
+    /// Who asks.
+    pub owner: Owner,
+    /// For which payload.
+    pub fingerprint: Fingerprint,
+    /// For how long.
+    pub lease: Duration,
+    /// The operation's name, kept for people to read.
+    pub scope: &'a str,
+    /// The key's text, unless it is hidden.
+    pub key_text: Option<&'a str>,
+}
+
+impl<'a> Request<'a> {
+    /// A request; for tests of stores.
+    #[must_use]
+    pub fn new(id: RecordId, fingerprint: Fingerprint, lease: Duration) -> Self {
+        Self {
+            id,
+            owner: Owner::fresh(),
+            fingerprint,
+            lease,
+            scope: "",
+            key_text: None,
+        }
+    }
+
+    pub(crate) fn of(call: &'a crate::operation::Call, owner: Owner) -> Self {
+        Self {
+            id: call.id(),
+            owner,
+            fingerprint: call.fingerprint(),
+            lease: call.lease(),
+            scope: call.scope(),
+            key_text: call.key_text(),
+        }
+    }
+}
+
+/// What a request to reserve got.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Reserved {
+    /// The record is ours.
+    Granted(Reservation),
+    /// It is completed.
+    Completed {
+        /// The envelope.
+        outcome: Bytes,
+        /// When it was recorded.
+        recorded_at: Moment,
+    },
+    /// Somebody else holds it.
+    InProgress {
+        /// The time until others may take it over.
+        free_in: Option<Duration>,
+    },
+    /// The key is known, its outcome no longer kept.
+    OutcomeGone,
+    /// The key is known with another payload.
+    Mismatch,
+}
+
+/// A reservation: what every later step is asked with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[must_use = "a reservation that is neither completed nor released blocks its key until the lease ends"]
+#[non_exhaustive]
+pub struct Reservation {
+    /// The record.
+    pub id: RecordId,
+    /// Who holds it.
+    pub owner: Owner,
+    /// Under which number.
+    pub fence: Fence,
+    /// For which payload.
+    pub fingerprint: Fingerprint,
+}
+
+impl Reservation {
+    /// The reservation that `request` got under `fence`.
+    pub fn new(request: &Request<'_>, fence: Fence) -> Self {
+        Self {
+            id: request.id,
+            owner: request.owner,
+            fence,
+            fingerprint: request.fingerprint,
+        }
+    }
+}
+
+/// Whether a step found its reservation still holding.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+// There is no third answer.
+#[allow(clippy::exhaustive_enums)]
+pub enum Held {
+    /// It did, and the step is done.
+    Yes,
+    /// Another owner has it, or nobody: nothing was changed.
+    No,
+}
+
+/// A record as [`Store::lookup`] shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Stored {
+    /// The record.
+    pub record: Record,
+    /// The operation's name.
+    pub scope: String,
+    /// The key's text, unless it is hidden.
+    pub key_text: Option<String>,
+    /// When it was first reserved.
+    pub created_at: Moment,
+}
+
+impl Stored {
+    /// A record and what people read of it.
+    #[must_use]
+    pub fn new(
+        record: Record,
+        scope: String,
+        key_text: Option<String>,
+        created_at: Moment,
+    ) -> Self {
+        Self {
+            record,
+            scope,
+            key_text,
+            created_at,
+        }
+    }
+}
+
+impl<S: Store> Store for Arc<S> {
+    fn namespace(&self) -> &str {
+        (**self).namespace()
+    }
+
+    async fn reserve(&self, request: &Request<'_>) -> Result<Reserved, Error> {
+        (**self).reserve(request).await
+    }
+
+    async fn complete(
+        &self,
+        reservation: &Reservation,
+        outcome: Bytes,
+        retention: Retention,
+    ) -> Result<Held, Error> {
+        (**self).complete(reservation, outcome, retention).await
+    }
+
+    async fn release(&self, reservation: &Reservation) -> Result<Held, Error> {
+        (**self).release(reservation).await
+    }
+
+    async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Held, Error> {
+        (**self).renew(reservation, lease).await
+    }
+
+    async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
+        (**self).lookup(id).await
+    }
+
+    async fn forget(&self, id: RecordId) -> Result<bool, Error> {
+        (**self).forget(id).await
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, Error> {
+        (**self).purge(limit).await
+    }
+
+    fn changed(&self, id: RecordId) -> impl Future<Output = ()> + Send {
+        (**self).changed(id)
+    }
+}

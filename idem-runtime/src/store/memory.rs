@@ -1,0 +1,337 @@
+//! Records in this process: for trying things out, for tests, and for effects that no other process
+//! can repeat. The reference for what a [`Store`] does.
+//!
+//! Nothing survives the process, and no other process sees it.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+use super::{Held, Request, Reservation, Reserved, Store, Stored};
+use crate::clock::{Clock, Moment, SharedClock, SystemClock};
+use crate::error::{Error, ErrorKind};
+use crate::key::RecordId;
+use crate::protocol::{Decision, Event, Record, State, apply, decide};
+use crate::retention::Retention;
+
+const SHARDS: usize = 64;
+
+/// How many records a store holds unless it is told otherwise.
+pub const DEFAULT_CAPACITY: usize = 1_000_000;
+
+/// A store in this process.
+///
+/// It is bounded: when it is full of records that are not over, new keys are refused with
+/// [`ErrorKind::StoreUnavailable`]; a record is never dropped before its time to make room.
+///
+/// ```
+/// use idem_runtime::store::memory::MemoryStore;
+///
+/// let store = MemoryStore::new();
+/// assert_eq!(store.len(), 0);
+/// ```
+#[derive(Clone, Debug)]
+pub struct MemoryStore {
+    inner: Arc<Inner>,
+}
+
+#[derive(Debug)]
+struct Inner {
+    shards: Vec<Shard>,
+    count: AtomicUsize,
+    capacity: usize,
+    namespace: String,
+    fence: AtomicU64,
+    clock: SharedClock,
+}
+
+#[derive(Debug, Default)]
+struct Shard {
+    records: Mutex<HashMap<RecordId, Stored>>,
+    changed: Notify,
+}
+
+/// How a [`MemoryStore`] is made.
+#[derive(Debug)]
+#[must_use]
+pub struct Builder {
+    capacity: usize,
+    namespace: String,
+    clock: SharedClock,
+}
+
+impl Builder {
+    /// The most records it holds.
+    pub fn capacity(mut self, records: usize) -> Self {
+        self.capacity = records;
+        self
+    }
+
+    /// Part of every record's id.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = namespace.into();
+        self
+    }
+
+    /// Another clock.
+    pub fn clock(mut self, clock: impl Clock) -> Self {
+        self.clock = SharedClock::new(clock);
+        self
+    }
+
+    /// The store.
+    #[must_use]
+    pub fn build(self) -> MemoryStore {
+        MemoryStore {
+            inner: Arc::new(Inner {
+                shards: std::iter::repeat_with(Shard::default)
+                    .take(SHARDS)
+                    .collect(),
+                count: AtomicUsize::new(0),
+                capacity: self.capacity,
+                namespace: self.namespace,
+                fence: AtomicU64::new(1),
+                clock: self.clock,
+            }),
+        }
+    }
+}
+
+impl MemoryStore {
+    /// An empty store with the defaults.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::builder().build()
+    }
+
+    /// A store made to measure.
+    pub fn builder() -> Builder {
+        Builder {
+            capacity: DEFAULT_CAPACITY,
+            namespace: String::new(),
+            clock: SharedClock::new(SystemClock),
+        }
+    }
+
+    /// How many records it holds, those that are over but not purged included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.count.load(Ordering::Relaxed)
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    fn shard(&self, id: RecordId) -> &Shard {
+        // The id is a digest: any of its bytes spreads evenly.
+        &self.inner.shards[usize::from(id.as_bytes()[15]) % SHARDS]
+    }
+
+    fn now(&self) -> Moment {
+        self.inner.clock.now()
+    }
+
+    /// Applies an event of a reservation; wakes who waits for the record.
+    fn step(&self, reservation: &Reservation, event: impl FnOnce(Moment) -> Event) -> Held {
+        let shard = self.shard(reservation.id);
+        let mut records = shard.lock();
+        let now = self.now();
+        let Some(stored) = records.get_mut(&reservation.id) else {
+            return Held::No;
+        };
+        match apply(Some(&stored.record), event(now), now) {
+            Ok(Some(record)) => stored.record = record,
+            Ok(None) => {
+                records.remove(&reservation.id);
+                self.inner.count.fetch_sub(1, Ordering::Relaxed);
+            }
+            Err(_) => return Held::No,
+        }
+        drop(records);
+        shard.changed.notify_waiters();
+        Held::Yes
+    }
+
+    /// Makes room for a new record by dropping some that are over.
+    fn make_room(&self) -> Result<(), Error> {
+        if self.inner.count.fetch_add(1, Ordering::Relaxed) < self.inner.capacity {
+            return Ok(());
+        }
+        let freed = self.purge_now(usize::MAX);
+        if freed > 0 {
+            return Ok(());
+        }
+        self.inner.count.fetch_sub(1, Ordering::Relaxed);
+        Err(Error::new(ErrorKind::StoreUnavailable).detail(format!(
+            "the memory store is full ({} records)",
+            self.inner.capacity
+        )))
+    }
+
+    fn purge_now(&self, limit: usize) -> usize {
+        let now = self.now();
+        let mut freed = 0;
+        for shard in &self.inner.shards {
+            shard.lock().retain(|_, stored| {
+                let over = freed < limit && stored.record.is_over(now);
+                freed += usize::from(over);
+                !over
+            });
+        }
+        self.inner.count.fetch_sub(freed, Ordering::Relaxed);
+        freed
+    }
+
+    fn reserve_now(&self, request: &Request<'_>) -> Result<Reserved, Error> {
+        let shard = self.shard(request.id);
+        let known = shard.lock().contains_key(&request.id);
+        // Outside the shard's lock: making room locks every shard.
+        let mut room = if known { None } else { Some(self.make_room()?) };
+        let mut records = shard.lock();
+        let now = self.now();
+        let floor = self.inner.fence.fetch_add(1, Ordering::Relaxed);
+        let old = records.get(&request.id);
+        let record = old.map(|stored| &stored.record);
+        let reserved = match decide(record, request.owner, request.fingerprint, floor, now) {
+            Decision::Grant(fence) => {
+                let event = Event::Reserve {
+                    owner: request.owner,
+                    fence,
+                    fingerprint: request.fingerprint,
+                    lease_until: Some(now.after(request.lease)),
+                };
+                let granted = apply(record, event, now).ok().flatten();
+                let Some(record) = granted else {
+                    return Err(Error::new(ErrorKind::StoreUnavailable)
+                        .detail("the reservation was granted and could not be applied"));
+                };
+                if old.is_none() && room.take().is_none() {
+                    // It was there a moment ago and went in between.
+                    self.inner.count.fetch_add(1, Ordering::Relaxed);
+                }
+                let stored = Stored {
+                    record,
+                    scope: request.scope.to_owned(),
+                    key_text: request.key_text.map(str::to_owned),
+                    created_at: now,
+                };
+                records.insert(request.id, stored);
+                Reserved::Granted(Reservation::new(request, fence))
+            }
+            Decision::AlreadyOurs(fence) => Reserved::Granted(Reservation::new(request, fence)),
+            Decision::Replay {
+                outcome,
+                recorded_at,
+            } => Reserved::Completed {
+                outcome,
+                recorded_at,
+            },
+            Decision::InProgress { lease_until } => Reserved::InProgress {
+                free_in: lease_until.map(|until| now.until(until)),
+            },
+            Decision::OutcomeGone => Reserved::OutcomeGone,
+            Decision::Mismatch => Reserved::Mismatch,
+        };
+        if room.is_some() {
+            self.inner.count.fetch_sub(1, Ordering::Relaxed);
+        }
+        Ok(reserved)
+    }
+}
+
+impl Shard {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Stored>> {
+        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Default for MemoryStore {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Store for MemoryStore {
+    fn namespace(&self) -> &str {
+        &self.inner.namespace
+    }
+
+    async fn reserve(&self, request: &Request<'_>) -> Result<Reserved, Error> {
+        self.reserve_now(request)
+    }
+
+    async fn complete(
+        &self,
+        reservation: &Reservation,
+        outcome: Bytes,
+        retention: Retention,
+    ) -> Result<Held, Error> {
+        let Reservation { owner, fence, .. } = *reservation;
+        Ok(self.step(reservation, |now| Event::Complete {
+            owner,
+            fence,
+            outcome,
+            keep_until: retention
+                .millis()
+                .map(|millis| now.after(Duration::from_millis(millis))),
+        }))
+    }
+
+    async fn release(&self, reservation: &Reservation) -> Result<Held, Error> {
+        let Reservation { owner, fence, .. } = *reservation;
+        Ok(self.step(reservation, |_| Event::Release { owner, fence }))
+    }
+
+    async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Held, Error> {
+        let Reservation { owner, fence, .. } = *reservation;
+        Ok(self.step(reservation, |now| Event::Renew {
+            owner,
+            fence,
+            lease_until: now.after(lease),
+        }))
+    }
+
+    async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
+        let now = self.now();
+        Ok(self
+            .shard(id)
+            .lock()
+            .get(&id)
+            .filter(|stored| !stored.record.is_over(now))
+            .cloned())
+    }
+
+    async fn forget(&self, id: RecordId) -> Result<bool, Error> {
+        let shard = self.shard(id);
+        let mut records = shard.lock();
+        let now = self.now();
+        let held = |record: &Record| matches!(record.state, State::Reserved { lease_until, .. } if lease_until.is_none_or(|until| until > now));
+        // One that is over counts as absent already: there is nothing to forget.
+        let forgotten = match records.get(&id) {
+            Some(stored) if !held(&stored.record) => !stored.record.is_over(now),
+            _ => return Ok(false),
+        };
+        records.remove(&id);
+        self.inner.count.fetch_sub(1, Ordering::Relaxed);
+        drop(records);
+        shard.changed.notify_waiters();
+        Ok(forgotten)
+    }
+
+    async fn purge(&self, limit: usize) -> Result<usize, Error> {
+        Ok(self.purge_now(limit))
+    }
+
+    fn changed(&self, id: RecordId) -> impl Future<Output = ()> + Send {
+        // Made here and not at the first poll: a change from now on is not missed.
+        self.shard(id).changed.notified()
+    }
+}

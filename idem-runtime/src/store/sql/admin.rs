@@ -1,0 +1,78 @@
+use bytes::Bytes;
+use sqlx::Pool;
+
+use super::dialect::{Dialect, classify};
+use super::handle::Records;
+use crate::clock::Moment;
+use crate::error::Error;
+use crate::fingerprint::Fingerprint;
+use crate::key::RecordId;
+
+/// A completed record, as it stands in the table.
+#[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Completed {
+    /// The payload's digest.
+    pub fingerprint: Fingerprint,
+    /// The outcome's envelope.
+    pub outcome: Bytes,
+    /// When it was recorded, by the database's clock.
+    pub recorded_at: Option<Moment>,
+}
+
+impl Records {
+    /// The completed record of `id`, without running anything. `None`: there is none, its time is
+    /// over, or its call is still running in a transaction that nobody else can see into.
+    ///
+    /// # Errors
+    /// The database cannot be used.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn lookup<D: Dialect>(
+        &self,
+        pool: &Pool<D>,
+        id: RecordId,
+    ) -> Result<Option<Completed>, Error> {
+        let mut conn = pool.acquire().await.map_err(classify::<D>)?;
+        let row = D::read(&mut conn, self.statements::<D>(), id)
+            .await
+            .map_err(classify::<D>)?;
+        Ok(row.filter(|row| !row.is_over).and_then(|row| {
+            let (fingerprint, recorded_at) = (row.fingerprint, row.recorded_at);
+            row.outcome.map(|outcome| Completed {
+                fingerprint,
+                outcome,
+                recorded_at,
+            })
+        }))
+    }
+
+    /// Removes a completed record: the next call with its key runs. `false`: there was none.
+    ///
+    /// # Errors
+    /// The database cannot be used.
+    ///
+    /// # Cancel safety
+    /// It may or may not be removed.
+    pub async fn forget<D: Dialect>(&self, pool: &Pool<D>, id: RecordId) -> Result<bool, Error> {
+        let mut conn = pool.acquire().await.map_err(classify::<D>)?;
+        let gone = D::forget(&mut conn, self.statements::<D>(), id).await;
+        gone.map(|rows| rows > 0).map_err(classify::<D>)
+    }
+
+    /// Removes at most `limit` records whose time is over, in one short transaction; says how many.
+    /// Rows that are locked, and rows without outcome, are left. Call it until it removes fewer than
+    /// `limit`. Answers never depend on it.
+    ///
+    /// # Errors
+    /// The database cannot be used; what it removed before stays removed.
+    ///
+    /// # Cancel safety
+    /// Safe to stop at any time.
+    pub async fn purge<D: Dialect>(&self, pool: &Pool<D>, limit: u32) -> Result<u64, Error> {
+        let mut conn = pool.acquire().await.map_err(classify::<D>)?;
+        let gone = D::purge(&mut conn, self.statements::<D>(), i64::from(limit)).await;
+        gone.map_err(classify::<D>)
+    }
+}

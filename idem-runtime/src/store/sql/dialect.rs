@@ -1,0 +1,169 @@
+use std::future::Future;
+
+use bytes::Bytes;
+use sqlx::{Database, Pool, SqlStr, Transaction};
+
+use crate::clock::Moment;
+use crate::error::{Effect, Error, ErrorKind};
+use crate::fingerprint::Fingerprint;
+use crate::key::RecordId;
+use crate::operation::Call;
+use crate::protocol::Owner;
+
+/// The statements of one database, for one table.
+#[derive(Debug, Clone)]
+pub struct Statements {
+    pub(crate) insert: SqlStr,
+    pub(crate) read: SqlStr,
+    pub(crate) take_over: SqlStr,
+    pub(crate) complete: SqlStr,
+    pub(crate) release: SqlStr,
+    pub(crate) forget: SqlStr,
+    pub(crate) purge: SqlStr,
+}
+
+/// A row about to be reserved.
+#[derive(Debug, Clone, Copy)]
+pub struct NewRow<'a> {
+    pub(crate) id: RecordId,
+    pub(crate) scope: &'a str,
+    pub(crate) key_text: Option<&'a str>,
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) owner: Owner,
+}
+
+/// The longest key text that is kept for people to read, in bytes; the identity is the id.
+const MAX_KEY_TEXT: usize = 1024;
+
+impl<'a> NewRow<'a> {
+    pub(crate) fn of(call: &'a Call, owner: Owner) -> Self {
+        let key_text =
+            call.key_text()
+                .map(|text| match text.char_indices().nth(MAX_KEY_TEXT / 4) {
+                    Some((end, _)) if text.len() > MAX_KEY_TEXT => &text[..end],
+                    _ => text,
+                });
+        Self {
+            id: call.id(),
+            scope: call.scope(),
+            key_text,
+            fingerprint: call.fingerprint(),
+            owner,
+        }
+    }
+}
+
+/// A row as it was read.
+#[derive(Debug, Clone)]
+pub struct Row {
+    pub(crate) fingerprint: Fingerprint,
+    pub(crate) owner: Owner,
+    /// `None` while the body runs.
+    pub(crate) outcome: Option<Bytes>,
+    pub(crate) recorded_at: Option<Moment>,
+    /// By the database's clock.
+    pub(crate) is_over: bool,
+}
+
+/// What differs between databases. Sealed: a database is added here.
+pub trait Dialect: Database + sealed::Sealed {
+    /// Where a [`Records`](super::Records) keeps this database's statements.
+    #[doc(hidden)]
+    const INDEX: usize;
+
+    #[doc(hidden)]
+    fn statements(table: &str) -> Statements;
+
+    /// One row, or nothing when the key is taken or another transaction holds it.
+    #[doc(hidden)]
+    fn insert(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        row: NewRow<'_>,
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn read(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        id: RecordId,
+    ) -> impl Future<Output = Result<Option<Row>, sqlx::Error>> + Send;
+
+    /// Takes a row over whose time is over.
+    #[doc(hidden)]
+    fn take_over(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        row: NewRow<'_>,
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn complete(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        id: RecordId,
+        owner: Owner,
+        outcome: &[u8],
+        keep_millis: Option<i64>,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn release(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        id: RecordId,
+        owner: Owner,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Removes a completed row.
+    #[doc(hidden)]
+    fn forget(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        id: RecordId,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Removes at most `limit` rows whose time is over.
+    #[doc(hidden)]
+    fn purge(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        limit: i64,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Begins a transaction that is going to write.
+    #[doc(hidden)]
+    fn begin(
+        pool: &Pool<Self>,
+    ) -> impl Future<Output = Result<Transaction<'static, Self>, sqlx::Error>> + Send;
+
+    /// What a code of the database's own means; by code, never by text.
+    #[doc(hidden)]
+    fn kind_of_code(code: &str) -> ErrorKind;
+}
+
+pub(crate) mod sealed {
+    pub trait Sealed {}
+}
+
+/// An error of one of the framework's own statements.
+pub(crate) fn classify<D: Dialect>(error: sqlx::Error) -> Error {
+    let kind = match &error {
+        sqlx::Error::Database(database) => database
+            .code()
+            .map_or(ErrorKind::StoreUnavailable, |code| D::kind_of_code(&code)),
+        sqlx::Error::ColumnDecode { .. }
+        | sqlx::Error::ColumnNotFound(_)
+        | sqlx::Error::Decode(_) => ErrorKind::Schema,
+        _ => ErrorKind::StoreUnavailable,
+    };
+    let mut out = Error::new(kind);
+    if kind == ErrorKind::Schema {
+        out = out.detail("the record table is missing or has other columns");
+    }
+    if kind == ErrorKind::StoreUnavailable {
+        // The transaction goes with its connection, or is rolled back by its owner.
+        out = out.effect_is(Effect::None);
+    }
+    out.caused_by(error)
+}

@@ -1,0 +1,193 @@
+use std::fmt;
+use std::sync::Arc;
+
+use sqlx::{Pool, Transaction};
+
+use super::dialect::{Dialect, Statements};
+use crate::error::{Error, ErrorKind};
+
+/// The table that annotated functions use unless a [`Records`] names another one.
+pub(crate) const DEFAULT_TABLE: &str = "idem_record";
+
+/// Where records are kept: table and namespace. Without one, the table `idem_record` that the
+/// connection's search path finds.
+///
+/// ```
+/// use idem_runtime::store::sql::Records;
+///
+/// # fn main() -> Result<(), idem_runtime::Error> {
+/// let records = Records::in_table("billing.idem_record")?.namespace("billing");
+/// # let _ = records; Ok(())
+/// # }
+/// ```
+///
+/// It is cheap to clone and used as `store = "self.records.on(tx)"`, or, for the framework's own
+/// transaction, `store = "self.records.pool(&self.pool)"`.
+#[derive(Clone)]
+pub struct Records {
+    table: Arc<str>,
+    namespace: Arc<str>,
+    statements: Arc<[std::sync::OnceLock<Statements>; 2]>,
+}
+
+impl Records {
+    /// Records in another table, `name` or `schema.name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
+    /// with a letter or `_`, or is longer than 63 characters.
+    pub fn in_table(table: &str) -> Result<Self, Error> {
+        let is_name = |name: &str| {
+            (1..=63).contains(&name.len())
+                && !name.starts_with(|c: char| c.is_ascii_digit())
+                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+        };
+        let mut names = table.split('.');
+        let valid = names.next().is_some_and(is_name)
+            && names.next().is_none_or(is_name)
+            && names.next().is_none();
+        if !valid {
+            return Err(Error::new(ErrorKind::Schema).detail(format!(
+                "{table:?} is no table name (`name` or `schema.name`)"
+            )));
+        }
+        Ok(Self {
+            table: table.into(),
+            namespace: "".into(),
+            statements: Arc::default(),
+        })
+    }
+
+    /// Separates these records from others in the same table; part of every record's id.
+    #[must_use]
+    pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
+        self.namespace = namespace.as_ref().into();
+        self
+    }
+
+    /// These records, written by the caller's transaction.
+    pub fn on<'a, 'c, D: Dialect>(&self, tx: &'a mut Transaction<'c, D>) -> OnTx<'a, 'c, D> {
+        OnTx {
+            records: self.clone(),
+            tx,
+        }
+    }
+
+    /// These records, written by transactions of the framework's own.
+    #[must_use]
+    pub fn pool<D: Dialect>(&self, pool: &Pool<D>) -> PoolWith<D> {
+        PoolWith {
+            records: self.clone(),
+            pool: pool.clone(),
+        }
+    }
+
+    pub(crate) fn table(&self) -> &str {
+        &self.table
+    }
+
+    pub(crate) fn namespace_str(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn statements<D: Dialect>(&self) -> &Statements {
+        self.statements[D::INDEX].get_or_init(|| D::statements(&self.table))
+    }
+
+    /// The records of functions that name none.
+    pub(crate) fn shared() -> &'static Self {
+        static SHARED: std::sync::LazyLock<Records> = std::sync::LazyLock::new(Records::default);
+        &SHARED
+    }
+}
+
+impl Default for Records {
+    fn default() -> Self {
+        Self {
+            table: DEFAULT_TABLE.into(),
+            namespace: "".into(),
+            statements: Arc::default(),
+        }
+    }
+}
+
+impl fmt::Debug for Records {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Records")
+            .field("table", &self.table)
+            .field("namespace", &self.namespace)
+            .finish_non_exhaustive()
+    }
+}
+
+/// The caller's transaction together with a [`Records`].
+#[derive(Debug)]
+pub struct OnTx<'a, 'c, D: Dialect> {
+    pub(crate) records: Records,
+    pub(crate) tx: &'a mut Transaction<'c, D>,
+}
+
+/// A pool together with a [`Records`].
+#[derive(Debug, Clone)]
+pub struct PoolWith<D: Dialect> {
+    records: Records,
+    pool: Pool<D>,
+}
+
+/// A pool whose transactions the framework may begin, commit and roll back itself.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` is no pool that the framework can open a transaction from",
+    label = "not a pool",
+    note = "`tx = name` opens a transaction for the body: the store must be a `PgPool`, a `SqlitePool`, or `records.pool(&pool)`",
+    note = "for a transaction of your own leave `tx` out and name the transaction as the store"
+)]
+pub trait OwnPool: Sync {
+    /// The database.
+    type Db: Dialect;
+    #[doc(hidden)]
+    fn pool(&self) -> &Pool<Self::Db>;
+    #[doc(hidden)]
+    fn records(&self) -> &Records;
+}
+
+impl<D: Dialect> OwnPool for Pool<D> {
+    type Db = D;
+
+    fn pool(&self) -> &Pool<D> {
+        self
+    }
+
+    fn records(&self) -> &Records {
+        Records::shared()
+    }
+}
+
+impl<D: Dialect> OwnPool for PoolWith<D> {
+    type Db = D;
+
+    fn pool(&self) -> &Pool<D> {
+        &self.pool
+    }
+
+    fn records(&self) -> &Records {
+        &self.records
+    }
+}
+
+macro_rules! by_deref {
+    ($($t:ty)*) => {$(
+        impl<P: OwnPool + ?Sized + Send> OwnPool for $t {
+            type Db = P::Db;
+
+            fn pool(&self) -> &Pool<Self::Db> {
+                (**self).pool()
+            }
+
+            fn records(&self) -> &Records {
+                (**self).records()
+            }
+        }
+    )*};
+}
+
+by_deref! { &P &mut P Box<P> Arc<P> }

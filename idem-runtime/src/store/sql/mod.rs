@@ -1,0 +1,23 @@
+//! Records in a table of the application's own database, written by its own transactions.
+//!
+//! Three statements carry the protocol: a reserving `INSERT` that never waits for another
+//! reservation and never overwrites, a `SELECT` where it found the key taken, and a completing
+//! `UPDATE`. While a body runs its row points, by a deferred foreign key, at a row that does not
+//! exist: the database refuses to commit a reservation without its outcome.
+
+mod admin;
+mod dialect;
+mod handle;
+mod owner_registry;
+#[cfg(feature = "postgres")]
+pub mod postgres;
+mod schema;
+#[cfg(feature = "sqlite")]
+pub mod sqlite;
+
+pub use admin::Completed;
+pub(crate) use dialect::classify;
+pub use dialect::{Dialect, NewRow, Row, Statements};
+pub use handle::{OnTx, OwnPool, PoolWith, Records};
+pub(crate) use owner_registry::Running;
+pub use schema::Migration;

@@ -1,0 +1,366 @@
+//! Postgres.
+//!
+//! The reserving statement takes a transaction-level advisory lock without waiting and inserts only
+//! under it, so a duplicate of a running call learns so at once and never waits inside the database,
+//! and two transactions that reserve two keys in opposite order cannot deadlock.
+//! See `docs/protocol.md`.
+
+use bytes::Bytes;
+use sqlx::postgres::{PgRow, Postgres};
+use sqlx::{
+    Connection as _, Executor as _, PgConnection, Pool, Row as _, Transaction, ValueRef as _,
+};
+use uuid::Uuid;
+
+use super::dialect::{Dialect, NewRow, Row, Statements, classify, sealed::Sealed};
+use super::handle::{OwnPool, Records};
+use super::schema::{Migration, fill, statement, unusable};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::fingerprint::Fingerprint;
+use crate::key::RecordId;
+use crate::protocol::Owner;
+
+impl Sealed for Postgres {}
+
+impl Dialect for Postgres {
+    const INDEX: usize = 0;
+
+    fn statements(table: &str) -> Statements {
+        let sql = |template| statement(template, table);
+        Statements {
+            insert: sql(
+                "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete) \
+                 SELECT $1, $2, $3, $4, $5, 0 WHERE pg_try_advisory_xact_lock($6) \
+                 ON CONFLICT DO NOTHING",
+            ),
+            read: sql("SELECT fingerprint, owner, outcome, completed_at, \
+                 coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1"),
+            take_over: sql(
+                "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
+                 incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
+                 completed_at = NULL, expires_at = NULL \
+                 WHERE id = $1 AND expires_at <= clock_timestamp() \
+                 AND pg_try_advisory_xact_lock($6)",
+            ),
+            complete: sql("UPDATE {table} SET outcome = $3, incomplete = NULL, \
+                 completed_at = clock_timestamp(), \
+                 expires_at = clock_timestamp() + $4 * interval '1 millisecond' \
+                 WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL"),
+            release: sql(
+                "DELETE FROM {table} WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL",
+            ),
+            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL"),
+            purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
+                 WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
+                 LIMIT $1 FOR UPDATE SKIP LOCKED)"),
+        }
+    }
+
+    async fn insert(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        row: NewRow<'_>,
+    ) -> Result<bool, sqlx::Error> {
+        reserve(conn, &statements.insert, row).await
+    }
+
+    async fn read(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        id: RecordId,
+    ) -> Result<Option<Row>, sqlx::Error> {
+        sqlx::query(statements.read.clone())
+            .bind(uuid(id))
+            .fetch_optional(conn)
+            .await?
+            .map(|row| from_row(&row))
+            .transpose()
+    }
+
+    async fn take_over(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        row: NewRow<'_>,
+    ) -> Result<bool, sqlx::Error> {
+        reserve(conn, &statements.take_over, row).await
+    }
+
+    async fn complete(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        id: RecordId,
+        owner: Owner,
+        outcome: &[u8],
+        keep_millis: Option<i64>,
+    ) -> Result<u64, sqlx::Error> {
+        sqlx::query(statements.complete.clone())
+            .bind(uuid(id))
+            .bind(Uuid::from_bytes(*owner.as_bytes()))
+            .bind(outcome)
+            .bind(keep_millis)
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected())
+    }
+
+    async fn release(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        id: RecordId,
+        owner: Owner,
+    ) -> Result<u64, sqlx::Error> {
+        sqlx::query(statements.release.clone())
+            .bind(uuid(id))
+            .bind(Uuid::from_bytes(*owner.as_bytes()))
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected())
+    }
+
+    async fn forget(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        id: RecordId,
+    ) -> Result<u64, sqlx::Error> {
+        let forget = sqlx::query(statements.forget.clone()).bind(uuid(id));
+        forget.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn purge(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        limit: i64,
+    ) -> Result<u64, sqlx::Error> {
+        let purge = sqlx::query(statements.purge.clone()).bind(limit);
+        purge.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
+        pool.begin().await
+    }
+
+    fn kind_of_code(code: &str) -> ErrorKind {
+        match code {
+            // serialization_failure, deadlock_detected, in_failed_sql_transaction,
+            // lock_not_available, query_canceled, idle-in-transaction timeouts: the transaction
+            // is aborted whatever the reason.
+            "40001" | "40P01" | "25P02" | "55P03" | "57014" | "25P03" | "25P04" => {
+                ErrorKind::RetryTransaction
+            }
+            // undefined_table, undefined_column, datatype_mismatch, invalid_schema_name
+            "42P01" | "42703" | "42804" | "3F000" => ErrorKind::Schema,
+            _ => ErrorKind::StoreUnavailable,
+        }
+    }
+}
+
+fn uuid(id: RecordId) -> Uuid {
+    Uuid::from_bytes(*id.as_bytes())
+}
+
+async fn reserve(
+    conn: &mut PgConnection,
+    sql: &sqlx::SqlStr,
+    row: NewRow<'_>,
+) -> Result<bool, sqlx::Error> {
+    let done = sqlx::query(sql.clone())
+        .bind(uuid(row.id))
+        .bind(row.scope)
+        .bind(row.key_text)
+        .bind(row.fingerprint.as_bytes().as_slice())
+        .bind(Uuid::from_bytes(*row.owner.as_bytes()))
+        .bind(row.id.lock_number())
+        .execute(conn)
+        .await?;
+    Ok(done.rows_affected() == 1)
+}
+
+fn from_row(row: &PgRow) -> Result<Row, sqlx::Error> {
+    let fingerprint: &[u8] = row.try_get(0)?;
+    let owner: Uuid = row.try_get(1)?;
+    let outcome: Option<&[u8]> = row.try_get(2)?;
+    Ok(Row {
+        fingerprint: Fingerprint::from_bytes(
+            fingerprint
+                .try_into()
+                .map_err(|e| sqlx::Error::Decode(Box::new(e)))?,
+        ),
+        owner: Owner::from_bytes(*owner.as_bytes()),
+        outcome: outcome.map(Bytes::copy_from_slice),
+        recorded_at: timestamp(row, 3)?,
+        is_over: row.try_get(4)?,
+    })
+}
+
+/// A `timestamptz` in the binary form: microseconds since 2000-01-01 UTC.
+fn timestamp(row: &PgRow, column: usize) -> Result<Option<Moment>, sqlx::Error> {
+    const Y2K_MILLIS: i64 = 946_684_800_000;
+    let value = row.try_get_raw(column)?;
+    if value.is_null() {
+        return Ok(None);
+    }
+    let bytes = value.as_bytes().map_err(sqlx::Error::Decode)?;
+    let micros = bytes
+        .try_into()
+        .map(i64::from_be_bytes)
+        .map_err(|e| sqlx::Error::Decode(Box::new(e)))?;
+    let millis = micros.div_euclid(1000).saturating_add(Y2K_MILLIS);
+    Ok(Some(Moment::from_millis(
+        u64::try_from(millis).unwrap_or(0),
+    )))
+}
+
+/// The schema's steps, for the table `idem_record` or another one.
+#[must_use]
+pub fn migrations(records: &Records) -> Vec<Migration> {
+    vec![Migration {
+        version: 1,
+        name: "record",
+        sql: fill(
+            include_str!("migrations/postgres/0001_record.sql"),
+            records.table(),
+        ),
+    }]
+}
+
+/// Creates or updates the table `idem_record`. Safe to run in many processes at once.
+///
+/// # Errors
+/// The database cannot be used, or a table of that name is there that is not ours.
+pub async fn migrate(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
+    let records = pool.records();
+    let table = records.table();
+    let mut conn = pool.pool().acquire().await.map_err(classify::<Postgres>)?;
+    let mut tx = conn.begin().await.map_err(classify::<Postgres>)?;
+    let run = async {
+        // One migrating process at a time.
+        let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(lock)
+            .execute(&mut *tx)
+            .await?;
+        let versions = "CREATE TABLE IF NOT EXISTS {versions} (version integer PRIMARY KEY, \
+                        applied_at timestamptz NOT NULL DEFAULT now())";
+        tx.execute(statement(versions, table)).await?;
+        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
+        for step in migrations(records)
+            .into_iter()
+            .filter(|step| step.version > at)
+        {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql))
+                .execute(&mut *tx)
+                .await?;
+            let note = statement("INSERT INTO {versions} (version) VALUES ($1)", table);
+            sqlx::query(note)
+                .bind(step.version)
+                .execute(&mut *tx)
+                .await?;
+        }
+        Ok(())
+    };
+    match run.await {
+        Ok(()) => tx.commit().await.map_err(classify::<Postgres>),
+        Err(e) => {
+            // The connection goes back clean even if this fails: the pool checks it.
+            let _ = tx.rollback().await;
+            Err(classify::<Postgres>(e)
+                .detail("the schema could not be created; nothing was changed"))
+        }
+    }
+}
+
+/// Checks the schema: columns and types, the version, that the id alone is the primary key (a key
+/// with a partition column would let one call run twice), and that the database refuses to commit
+/// an unfinished reservation.
+///
+/// # Errors
+/// [`ErrorKind::Schema`] with what is wrong; or the database cannot be used.
+pub async fn check(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
+    let records = pool.records();
+    let table = records.table();
+    let mut conn = pool.pool().acquire().await.map_err(classify::<Postgres>)?;
+
+    let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+    let at: i32 = sqlx::query_scalar(read)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Postgres>)?;
+    let want = migrations(records).last().map_or(0, |step| step.version);
+    if at != want {
+        return Err(unusable(format!(
+            "{table} is at version {at}, this build needs {want}"
+        )));
+    }
+    let columns: Vec<(String, String)> = sqlx::query_as(
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute \
+         WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped",
+    )
+    .bind(table)
+    .fetch_all(&mut *conn)
+    .await
+    .map_err(classify::<Postgres>)?;
+    for (name, kind) in COLUMNS {
+        match columns.iter().find(|(column, _)| column == name) {
+            Some((_, found)) if found == kind => {}
+            Some((_, found)) => {
+                return Err(unusable(format!(
+                    "{table}.{name} is {found}, it must be {kind}"
+                )));
+            }
+            None => return Err(unusable(format!("{table} has no column {name}"))),
+        }
+    }
+    let constraints: Vec<(String, bool)> = sqlx::query_as(
+        "SELECT pg_get_constraintdef(oid), condeferred FROM pg_constraint \
+         WHERE conrelid = $1::text::regclass",
+    )
+    .bind(table)
+    .fetch_all(&mut *conn)
+    .await
+    .map_err(classify::<Postgres>)?;
+    if !constraints
+        .iter()
+        .any(|(text, _)| text == "PRIMARY KEY (id)")
+    {
+        return Err(unusable(format!(
+            "the primary key of {table} must be exactly (id)"
+        )));
+    }
+    if !constraints
+        .iter()
+        .any(|(text, late)| *late && text.starts_with("FOREIGN KEY (incomplete)"))
+    {
+        return Err(unusable(format!(
+            "{table} lacks the deferred foreign key on `incomplete`: an unfinished call could be committed"
+        )));
+    }
+    Ok(())
+}
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("id", "uuid"),
+    ("scope", "text"),
+    ("key_text", "text"),
+    ("fingerprint", "bytea"),
+    ("owner", "uuid"),
+    ("incomplete", "smallint"),
+    ("outcome", "bytea"),
+    ("created_at", "timestamp with time zone"),
+    ("completed_at", "timestamp with time zone"),
+    ("expires_at", "timestamp with time zone"),
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn pg_03_kinds_are_told_by_code() {
+        assert_eq!(Postgres::kind_of_code("40001"), ErrorKind::RetryTransaction);
+        assert_eq!(Postgres::kind_of_code("40P01"), ErrorKind::RetryTransaction);
+        assert_eq!(Postgres::kind_of_code("42P01"), ErrorKind::Schema);
+        assert_eq!(Postgres::kind_of_code("23505"), ErrorKind::StoreUnavailable);
+    }
+}

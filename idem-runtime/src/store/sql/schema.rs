@@ -1,0 +1,40 @@
+use sqlx::{AssertSqlSafe, SqlStr};
+
+use crate::error::{Error, ErrorKind};
+
+/// One step of the schema. The texts are part of the public interface: print them into your own
+/// migration tool, or let `migrate` run them.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub struct Migration {
+    /// Its number; steps run in this order.
+    pub version: i32,
+    /// What it is for.
+    pub name: &'static str,
+    /// Its statements.
+    pub sql: String,
+}
+
+/// The places where a table's names go into a schema text.
+pub(super) fn fill(template: &str, table: &str) -> String {
+    let (prefix, local) = match table.rsplit_once('.') {
+        Some((schema, local)) => (format!("{schema}."), local),
+        None => (String::new(), table),
+    };
+    template
+        .replace("{table}", table)
+        .replace("{table_local}", local)
+        .replace("{never}", &format!("{prefix}{local}_never"))
+        .replace("{never_local}", &format!("{local}_never"))
+        .replace("{versions}", &format!("{prefix}{local}_schema"))
+        .replace("{index}", &format!("{prefix}{local}_expires_at"))
+}
+
+/// A statement for `table`; the name has been checked by `Records`.
+pub(super) fn statement(template: &str, table: &str) -> SqlStr {
+    sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(fill(template, table)))
+}
+
+pub(super) fn unusable(detail: impl Into<String>) -> Error {
+    Error::new(ErrorKind::Schema).detail(detail)
+}
