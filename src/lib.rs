@@ -9,6 +9,7 @@ pub use idem_runtime::{
     retention, store,
 };
 
+pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::key::KeyPart;
 #[doc(inline)]

@@ -14,6 +14,8 @@ mod call_path;
 mod coalesce;
 mod contract;
 mod driver;
+#[cfg(feature = "_sqlx")]
+mod finish;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
