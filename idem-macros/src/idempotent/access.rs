@@ -154,15 +154,9 @@ mod tests {
             (parse_quote!(self.tx), "&mut self.tx"),
             (parse_quote!(&self.store), "&mut p::share (&self.store)"),
             (parse_quote!(STORE), "&mut p::share (&STORE)"),
-            (
-                parse_quote!(crate::STORE),
-                "&mut p::share (&crate::STORE)",
-            ),
+            (parse_quote!(crate::STORE), "&mut p::share (&crate::STORE)"),
             (parse_quote!(self.store()), "&mut (self.store())"),
-            (
-                parse_quote!(stores::of(&pool)),
-                "&mut (stores::of (&pool))",
-            ),
+            (parse_quote!(stores::of(&pool)), "&mut (stores::of (&pool))"),
         ] {
             let expr: Expr = expr;
             assert_eq!(access(expr), expected);
