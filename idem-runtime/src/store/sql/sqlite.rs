@@ -6,23 +6,26 @@
 //! before it writes cannot be repaired once another one has committed: it gets
 //! [`ErrorKind::RetryTransaction`] at once. `foreign_keys` must stay on, as sqlx sets it.
 
+pub(super) mod setup;
+
 use bytes::Bytes;
 use sqlx::sqlite::{Sqlite, SqliteRow};
-use sqlx::{Connection as _, Executor as _, Pool, Row as _, SqliteConnection, Transaction};
+use sqlx::{Pool, Row as _, SqliteConnection, Transaction};
 
-use super::dialect::{Dialect, NewRow, Row, Statements, classify, sealed::Sealed};
-use super::handle::{OwnPool, Records};
-use super::schema::{Migration, fill, statement, unusable};
+use super::dialect::{Dialect, NewRow, Row, Statements, sealed::Sealed};
+use super::schema::statement;
 use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
+use crate::error::ErrorKind;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::Owner;
 
+pub use setup::{check, migrate, migrations};
+
 impl Sealed for Sqlite {}
 
 /// SQLite has no time type: epoch milliseconds by the database's clock.
-const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
+pub(super) const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 
 impl Dialect for Sqlite {
     const INDEX: usize = 1;
@@ -177,110 +180,6 @@ fn from_row(row: &SqliteRow) -> Result<Row, sqlx::Error> {
         recorded_at: completed_at.map(|at| Moment::from_millis(u64::try_from(at).unwrap_or(0))),
         is_over: row.try_get(4)?,
     })
-}
-
-/// The schema's steps, for the table `idem_record` or another one.
-#[must_use]
-pub fn migrations(records: &Records) -> Vec<Migration> {
-    vec![Migration {
-        version: 1,
-        name: "record",
-        sql: fill(
-            include_str!("migrations/sqlite/0001_record.sql"),
-            records.table(),
-        ),
-    }]
-}
-
-/// Creates or updates the table `idem_record`. Safe to run in many processes at once.
-///
-/// # Errors
-/// The database cannot be used, or a table of that name is there that is not ours.
-pub async fn migrate(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
-    let records = pool.records();
-    let table = records.table();
-    let mut conn = pool.pool().acquire().await.map_err(classify::<Sqlite>)?;
-    let mut tx = conn
-        .begin_with("BEGIN IMMEDIATE")
-        .await
-        .map_err(classify::<Sqlite>)?;
-    let run = async {
-        let versions =
-            "CREATE TABLE IF NOT EXISTS {versions} (version INTEGER PRIMARY KEY NOT NULL) STRICT";
-        tx.execute(statement(versions, table)).await?;
-        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
-        for step in migrations(records)
-            .into_iter()
-            .filter(|step| step.version > at)
-        {
-            sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql))
-                .execute(&mut *tx)
-                .await?;
-            let note = statement("INSERT INTO {versions} (version) VALUES (?1)", table);
-            sqlx::query(note)
-                .bind(step.version)
-                .execute(&mut *tx)
-                .await?;
-        }
-        Ok(())
-    };
-    match run.await {
-        Ok(()) => tx.commit().await.map_err(classify::<Sqlite>),
-        Err(e) => {
-            // The connection goes back clean even if this fails: the pool checks it.
-            let _ = tx.rollback().await;
-            Err(classify::<Sqlite>(e)
-                .detail("the schema could not be created; nothing was changed"))
-        }
-    }
-}
-
-/// Checks the schema: the version, the columns, and that the connection refuses to commit an
-/// unfinished reservation (`foreign_keys`).
-///
-/// # Errors
-/// [`ErrorKind::Schema`] with what is wrong; or the database cannot be used.
-pub async fn check(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
-    let records = pool.records();
-    let table = records.table();
-    let mut conn = pool.pool().acquire().await.map_err(classify::<Sqlite>)?;
-    let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-    let at: i32 = sqlx::query_scalar(read)
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(classify::<Sqlite>)?;
-    let want = migrations(records).last().map_or(0, |step| step.version);
-    if at != want {
-        return Err(unusable(format!(
-            "{table} is at version {at}, this build needs {want}"
-        )));
-    }
-    // Names every column: a missing one is an error of this statement.
-    let columns = "SELECT id, scope, key_text, fingerprint, owner, incomplete, outcome, created_at, \
-                   completed_at, expires_at FROM {table} LIMIT 0";
-    sqlx::query(statement(columns, table))
-        .execute(&mut *conn)
-        .await
-        .map_err(classify::<Sqlite>)?;
-    let deferred: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM pragma_foreign_key_list(?1) WHERE \"from\" = 'incomplete'",
-    )
-    .bind(table.rsplit('.').next().unwrap_or(table).to_owned())
-    .fetch_one(&mut *conn)
-    .await
-    .map_err(classify::<Sqlite>)?;
-    let enforced: i64 = sqlx::query_scalar("PRAGMA foreign_keys")
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(classify::<Sqlite>)?;
-    if deferred == 0 || enforced == 0 {
-        return Err(unusable(
-            "the foreign key on `incomplete` is missing or not enforced (PRAGMA foreign_keys): an \
-             unfinished call could be committed",
-        ));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

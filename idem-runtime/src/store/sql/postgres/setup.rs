@@ -1,0 +1,173 @@
+//! The schema: created, updated, checked.
+
+use sqlx::postgres::Postgres;
+use sqlx::{Connection as _, Executor as _, PgConnection, Pool};
+
+use crate::error::Error;
+use crate::key::RecordId;
+use crate::store::sql::dialect::classify;
+use crate::store::sql::handle::{OwnPool, Records};
+use crate::store::sql::schema::{Migration, fill, statement, unusable};
+
+/// The schema's steps, for the table `idem_record` or another one.
+#[must_use]
+pub fn migrations(records: &Records) -> Vec<Migration> {
+    vec![Migration {
+        version: 1,
+        name: "record",
+        sql: fill(
+            include_str!("../migrations/postgres/0001_record.sql"),
+            records.table(),
+        ),
+    }]
+}
+
+/// Creates or updates the table `idem_record`. Safe to run in many processes at once.
+///
+/// # Errors
+/// The database cannot be used, or a table of that name is there that is not ours.
+///
+/// # Cancel safety
+/// All of it is done or nothing.
+pub async fn migrate(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
+    let records = pool.records();
+    apply(pool.pool(), records.table(), migrations(records)).await
+}
+
+/// Checks the schema: columns and types, the version, that the id alone is the primary key (a key
+/// with a partition column would let one call run twice), and that the database refuses to commit
+/// an unfinished reservation.
+///
+/// # Errors
+/// [`ErrorKind::Schema`](crate::ErrorKind::Schema) with what is wrong; or the database cannot be
+/// used.
+///
+/// # Cancel safety
+/// Changes nothing.
+pub async fn check(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
+    let records = pool.records();
+    let table = records.table();
+    let mut conn = pool.pool().acquire().await.map_err(classify::<Postgres>)?;
+    let constraints = check_table(&mut conn, table, &migrations(records), COLUMNS).await?;
+    if !constraints
+        .iter()
+        .any(|(text, late)| *late && text.starts_with("FOREIGN KEY (incomplete)"))
+    {
+        return Err(unusable(format!(
+            "{table} lacks the deferred foreign key on `incomplete`: an unfinished call could be committed"
+        )));
+    }
+    Ok(())
+}
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("id", "uuid"),
+    ("scope", "text"),
+    ("key_text", "text"),
+    ("fingerprint", "bytea"),
+    ("owner", "uuid"),
+    ("incomplete", "smallint"),
+    ("outcome", "bytea"),
+    ("created_at", "timestamp with time zone"),
+    ("completed_at", "timestamp with time zone"),
+    ("expires_at", "timestamp with time zone"),
+];
+
+/// Runs the steps that were not run yet, in one transaction.
+pub(in crate::store::sql) async fn apply(
+    pool: &Pool<Postgres>,
+    table: &str,
+    steps: Vec<Migration>,
+) -> Result<(), Error> {
+    let mut conn = pool.acquire().await.map_err(classify::<Postgres>)?;
+    let mut tx = conn.begin().await.map_err(classify::<Postgres>)?;
+    let run = async {
+        // One migrating process at a time.
+        let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
+        sqlx::query("SELECT pg_advisory_xact_lock($1)")
+            .bind(lock)
+            .execute(&mut *tx)
+            .await?;
+        let versions = "CREATE TABLE IF NOT EXISTS {versions} (version integer PRIMARY KEY, \
+                        applied_at timestamptz NOT NULL DEFAULT now())";
+        tx.execute(statement(versions, table)).await?;
+        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
+        for step in steps.into_iter().filter(|step| step.version > at) {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql))
+                .execute(&mut *tx)
+                .await?;
+            let note = statement("INSERT INTO {versions} (version) VALUES ($1)", table);
+            sqlx::query(note)
+                .bind(step.version)
+                .execute(&mut *tx)
+                .await?;
+        }
+        Ok(())
+    };
+    match run.await {
+        Ok(()) => tx.commit().await.map_err(classify::<Postgres>),
+        Err(e) => {
+            // The connection goes back clean even if this fails: the pool checks it.
+            let _ = tx.rollback().await;
+            Err(classify::<Postgres>(e)
+                .detail("the schema could not be created; nothing was changed"))
+        }
+    }
+}
+
+/// Checks version, columns and primary key; gives the constraints, each with whether it is deferred.
+pub(in crate::store::sql) async fn check_table(
+    conn: &mut PgConnection,
+    table: &str,
+    steps: &[Migration],
+    wanted: &[(&str, &str)],
+) -> Result<Vec<(String, bool)>, Error> {
+    let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+    let at: i32 = sqlx::query_scalar(read)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Postgres>)?;
+    let want = steps.last().map_or(0, |step| step.version);
+    if at != want {
+        return Err(unusable(format!(
+            "{table} is at version {at}, this build needs {want}"
+        )));
+    }
+    let columns: Vec<(String, String)> = sqlx::query_as(
+        "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute \
+         WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped",
+    )
+    .bind(table)
+    .fetch_all(&mut *conn)
+    .await
+    .map_err(classify::<Postgres>)?;
+    for (name, kind) in wanted {
+        match columns.iter().find(|(column, _)| column == name) {
+            Some((_, found)) if found == kind => {}
+            Some((_, found)) => {
+                return Err(unusable(format!(
+                    "{table}.{name} is {found}, it must be {kind}"
+                )));
+            }
+            None => return Err(unusable(format!("{table} has no column {name}"))),
+        }
+    }
+    let constraints: Vec<(String, bool)> = sqlx::query_as(
+        "SELECT pg_get_constraintdef(oid), condeferred FROM pg_constraint \
+         WHERE conrelid = $1::text::regclass",
+    )
+    .bind(table)
+    .fetch_all(&mut *conn)
+    .await
+    .map_err(classify::<Postgres>)?;
+    if !constraints
+        .iter()
+        .any(|(text, _)| text == "PRIMARY KEY (id)")
+    {
+        return Err(unusable(format!(
+            "the primary key of {table} must be exactly (id)"
+        )));
+    }
+    Ok(constraints)
+}

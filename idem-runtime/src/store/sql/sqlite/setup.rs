@@ -1,0 +1,137 @@
+//! The schema: created, updated, checked.
+
+use sqlx::sqlite::Sqlite;
+use sqlx::{Connection as _, Executor as _, Pool, SqliteConnection};
+
+use crate::error::Error;
+use crate::store::sql::dialect::classify;
+use crate::store::sql::handle::{OwnPool, Records};
+use crate::store::sql::schema::{Migration, fill, statement, unusable};
+
+/// The schema's steps, for the table `idem_record` or another one.
+#[must_use]
+pub fn migrations(records: &Records) -> Vec<Migration> {
+    vec![Migration {
+        version: 1,
+        name: "record",
+        sql: fill(
+            include_str!("../migrations/sqlite/0001_record.sql"),
+            records.table(),
+        ),
+    }]
+}
+
+/// Creates or updates the table `idem_record`. Safe to run in many processes at once.
+///
+/// # Errors
+/// The database cannot be used, or a table of that name is there that is not ours.
+///
+/// # Cancel safety
+/// All of it is done or nothing.
+pub async fn migrate(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
+    let records = pool.records();
+    apply(pool.pool(), records.table(), migrations(records)).await
+}
+
+/// Checks the schema: the version, the columns, and that the connection refuses to commit an
+/// unfinished reservation (`foreign_keys`).
+///
+/// # Errors
+/// [`ErrorKind::Schema`](crate::ErrorKind::Schema) with what is wrong; or the database cannot be
+/// used.
+///
+/// # Cancel safety
+/// Changes nothing.
+pub async fn check(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
+    let records = pool.records();
+    let table = records.table();
+    let mut conn = pool.pool().acquire().await.map_err(classify::<Sqlite>)?;
+    let columns = "id, scope, key_text, fingerprint, owner, incomplete, outcome, created_at, \
+                   completed_at, expires_at";
+    check_table(&mut conn, table, &migrations(records), columns).await?;
+    let deferred: i64 = sqlx::query_scalar(
+        "SELECT count(*) FROM pragma_foreign_key_list(?1) WHERE \"from\" = 'incomplete'",
+    )
+    .bind(table.rsplit('.').next().unwrap_or(table).to_owned())
+    .fetch_one(&mut *conn)
+    .await
+    .map_err(classify::<Sqlite>)?;
+    let enforced: i64 = sqlx::query_scalar("PRAGMA foreign_keys")
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Sqlite>)?;
+    if deferred == 0 || enforced == 0 {
+        return Err(unusable(
+            "the foreign key on `incomplete` is missing or not enforced (PRAGMA foreign_keys): an \
+             unfinished call could be committed",
+        ));
+    }
+    Ok(())
+}
+
+/// Runs the steps that were not run yet, in one transaction.
+pub(in crate::store::sql) async fn apply(
+    pool: &Pool<Sqlite>,
+    table: &str,
+    steps: Vec<Migration>,
+) -> Result<(), Error> {
+    let mut conn = pool.acquire().await.map_err(classify::<Sqlite>)?;
+    let mut tx = conn
+        .begin_with("BEGIN IMMEDIATE")
+        .await
+        .map_err(classify::<Sqlite>)?;
+    let run = async {
+        let versions =
+            "CREATE TABLE IF NOT EXISTS {versions} (version INTEGER PRIMARY KEY NOT NULL) STRICT";
+        tx.execute(statement(versions, table)).await?;
+        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
+        for step in steps.into_iter().filter(|step| step.version > at) {
+            sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql))
+                .execute(&mut *tx)
+                .await?;
+            let note = statement("INSERT INTO {versions} (version) VALUES (?1)", table);
+            sqlx::query(note)
+                .bind(step.version)
+                .execute(&mut *tx)
+                .await?;
+        }
+        Ok(())
+    };
+    match run.await {
+        Ok(()) => tx.commit().await.map_err(classify::<Sqlite>),
+        Err(e) => {
+            // The connection goes back clean even if this fails: the pool checks it.
+            let _ = tx.rollback().await;
+            Err(classify::<Sqlite>(e)
+                .detail("the schema could not be created; nothing was changed"))
+        }
+    }
+}
+
+/// Checks version and columns.
+pub(in crate::store::sql) async fn check_table(
+    conn: &mut SqliteConnection,
+    table: &str,
+    steps: &[Migration],
+    columns: &str,
+) -> Result<(), Error> {
+    let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+    let at: i32 = sqlx::query_scalar(read)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Sqlite>)?;
+    let want = steps.last().map_or(0, |step| step.version);
+    if at != want {
+        return Err(unusable(format!(
+            "{table} is at version {at}, this build needs {want}"
+        )));
+    }
+    // Names every column: a missing one is an error of this statement.
+    let all = format!("SELECT {columns} FROM {{table}} LIMIT 0");
+    sqlx::query(statement(&all, table))
+        .execute(&mut *conn)
+        .await
+        .map_err(classify::<Sqlite>)?;
+    Ok(())
+}
