@@ -35,3 +35,23 @@ impl Retention {
         self.0
     }
 }
+
+/// How long an outcome is still kept, for what keeps a copy of it: a copy must not outlive its
+/// record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Left {
+    /// This long from the moment the store looked.
+    For(Duration),
+    /// Until it is forgotten by hand.
+    Forever,
+    /// The store does not tell: it must not be copied.
+    Unknown,
+}
+
+impl From<Option<Duration>> for Left {
+    /// `None`: it is kept for ever.
+    fn from(left: Option<Duration>) -> Self {
+        left.map_or(Self::Forever, Self::For)
+    }
+}

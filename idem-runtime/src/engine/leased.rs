@@ -110,6 +110,7 @@ async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S
             Reserved::Completed {
                 outcome,
                 recorded_at,
+                ..
             } => {
                 return Ok(Step::Replay(Replay {
                     call,

@@ -18,6 +18,8 @@ pub enum Decision {
         outcome: Bytes,
         /// When it was recorded.
         recorded_at: Moment,
+        /// Until when it is replayed; `None` for ever.
+        keep_until: Option<Moment>,
     },
     /// Somebody else holds it, until this moment if there is one.
     InProgress {
@@ -85,10 +87,11 @@ pub fn decide(
         State::Completed {
             outcome,
             recorded_at,
-            ..
+            keep_until,
         } => Decision::Replay {
             outcome: outcome.clone(),
             recorded_at: *recorded_at,
+            keep_until: *keep_until,
         },
         State::Tombstone { .. } => Decision::OutcomeGone,
     }

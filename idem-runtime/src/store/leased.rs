@@ -9,7 +9,7 @@ use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Decision, Event, Fence, OnCrash, Owner, Record, State};
-use crate::retention::Retention;
+use crate::retention::{Left, Retention};
 
 /// A store that guards reservations with a lease, for functions whose effects are outside the
 /// store.
@@ -165,6 +165,8 @@ pub enum Reserved {
         outcome: Bytes,
         /// When it was recorded.
         recorded_at: Moment,
+        /// How long it is still kept.
+        left: Left,
     },
     /// Somebody else holds it.
     InProgress {
@@ -191,9 +193,11 @@ impl Reserved {
             Decision::Replay {
                 outcome,
                 recorded_at,
+                keep_until,
             } => Self::Completed {
                 outcome,
                 recorded_at,
+                left: keep_until.map(|until| now.until(until)).into(),
             },
             Decision::InProgress { lease_until } => Self::InProgress {
                 free_in: lease_until.map(|until| now.until(until)),

@@ -37,20 +37,19 @@ const MAX_KEY_TEXT: usize = 1024;
 
 impl<'a> NewRow<'a> {
     pub(crate) fn of(call: &'a Call, owner: Owner) -> Self {
-        let key_text =
-            call.key_text()
-                .map(|text| match text.char_indices().nth(MAX_KEY_TEXT / 4) {
-                    Some((end, _)) if text.len() > MAX_KEY_TEXT => &text[..end],
-                    _ => text,
-                });
         Self {
             id: call.id(),
             scope: call.scope(),
-            key_text,
+            key_text: call.key_text().map(cut),
             fingerprint: call.fingerprint(),
             owner,
         }
     }
+}
+
+/// A key's text as it is kept.
+pub(super) fn cut(text: &str) -> &str {
+    &text[..text.floor_char_boundary(MAX_KEY_TEXT)]
 }
 
 /// A row as it was read.

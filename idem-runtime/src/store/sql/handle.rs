@@ -37,20 +37,7 @@ impl Records {
     /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
     /// with a letter or `_`, or is longer than 63 characters.
     pub fn in_table(table: &str) -> Result<Self, Error> {
-        let is_name = |name: &str| {
-            (1..=63).contains(&name.len())
-                && !name.starts_with(|c: char| c.is_ascii_digit())
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        };
-        let mut names = table.split('.');
-        let valid = names.next().is_some_and(is_name)
-            && names.next().is_none_or(is_name)
-            && names.next().is_none();
-        if !valid {
-            return Err(Error::new(ErrorKind::Schema).detail(format!(
-                "{table:?} is no table name (`name` or `schema.name`)"
-            )));
-        }
+        check_name(table)?;
         Ok(Self {
             table: table.into(),
             namespace: "".into(),
@@ -99,6 +86,25 @@ impl Records {
         static SHARED: std::sync::LazyLock<Records> = std::sync::LazyLock::new(Records::default);
         &SHARED
     }
+}
+
+/// Whether a table may be named so; what is named is written into statements.
+pub(super) fn check_name(table: &str) -> Result<(), Error> {
+    let is_name = |name: &str| {
+        (1..=63).contains(&name.len())
+            && !name.starts_with(|c: char| c.is_ascii_digit())
+            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+    };
+    let mut names = table.split('.');
+    let valid = names.next().is_some_and(is_name)
+        && names.next().is_none_or(is_name)
+        && names.next().is_none();
+    if valid {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Schema).detail(format!(
+        "{table:?} is no table name (`name` or `schema.name`)"
+    )))
 }
 
 impl Default for Records {

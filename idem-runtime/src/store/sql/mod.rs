@@ -8,6 +8,7 @@
 mod admin;
 mod dialect;
 mod handle;
+pub mod lease;
 mod owner_registry;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -19,5 +20,6 @@ pub use admin::Completed;
 pub(crate) use dialect::classify;
 pub use dialect::{Dialect, NewRow, Row, Statements};
 pub use handle::{OnTx, OwnPool, PoolWith, Records};
+pub use lease::LeasedSql;
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;

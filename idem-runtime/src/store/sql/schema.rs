@@ -26,6 +26,8 @@ pub(super) fn fill(template: &str, table: &str) -> String {
         .replace("{table_local}", local)
         .replace("{never}", &format!("{prefix}{local}_never"))
         .replace("{never_local}", &format!("{local}_never"))
+        .replace("{fences}", &format!("{prefix}{local}_fence"))
+        .replace("{fences_local}", &format!("{local}_fence"))
         .replace("{versions}", &format!("{prefix}{local}_schema"))
         .replace("{index}", &format!("{prefix}{local}_expires_at"))
 }

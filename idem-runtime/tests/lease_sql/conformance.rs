@@ -1,0 +1,46 @@
+//! The laws of every store, in both databases.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use idem_runtime::store::sql::LeasedSql;
+use idem_runtime::testing::conformance::{Harness, Time};
+use idem_test_support::{SqliteFile, TestDatabase};
+use sqlx::{Postgres, Sqlite};
+
+use crate::support::{With, postgres, sqlite};
+
+const LEASE: Duration = Duration::from_millis(600);
+
+async fn in_postgres() -> Harness<With<LeasedSql<Postgres>, TestDatabase>> {
+    let (database, pool) = postgres().await;
+    let database = Arc::new(database);
+    let neighbour = LeasedSql::<Postgres>::builder()
+        .namespace("there")
+        .build(pool.clone());
+    Harness::new(
+        With::new(LeasedSql::new(pool), &database),
+        Time::Real(LEASE),
+    )
+    .neighbour(With::new(neighbour, &database))
+    .announces_changes()
+}
+
+mod on_postgres {
+    idem_runtime::store_conformance!(super::in_postgres().await);
+}
+
+async fn in_sqlite() -> Harness<With<LeasedSql<Sqlite>, SqliteFile>> {
+    let (file, pool) = sqlite().await;
+    let file = Arc::new(file);
+    let neighbour = LeasedSql::<Sqlite>::builder()
+        .namespace("there")
+        .build(pool.clone());
+    Harness::new(With::new(LeasedSql::new(pool), &file), Time::Real(LEASE))
+        .neighbour(With::new(neighbour, &file))
+        .announces_changes()
+}
+
+mod on_sqlite {
+    idem_runtime::store_conformance!(super::in_sqlite().await);
+}
