@@ -27,6 +27,7 @@
 //! a record is looked up before it is reserved, since looking up takes no lock.
 
 mod dialect;
+mod lanes;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
@@ -38,7 +39,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::Pool;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 
 pub use dialect::{Claim, LeaseDialect, LeaseRow, LeaseStatements, NewLease};
 
@@ -46,6 +47,7 @@ use super::handle::check_name;
 use super::schema::Migration;
 use crate::error::Error;
 use crate::key::RecordId;
+use lanes::Lanes;
 
 /// The table unless another one is named.
 pub const DEFAULT_TABLE: &str = "idem_lease";
@@ -78,6 +80,10 @@ struct Inner<D: LeaseDialect> {
     limit: Duration,
     statements: LeaseStatements,
     changed: [Notify; SHARDS],
+    lanes: Lanes,
+    /// Leaves a connection to those who have a reservation: asking for one must not keep its owner
+    /// from ending it.
+    reserving: Semaphore,
 }
 
 /// How a [`LeasedSql`] is made.
@@ -116,6 +122,7 @@ impl Builder {
     /// The store.
     #[must_use]
     pub fn build<D: LeaseDialect>(self, pool: Pool<D>) -> LeasedSql<D> {
+        let connections = pool.options().get_max_connections() as usize;
         LeasedSql {
             inner: Arc::new(Inner {
                 pool,
@@ -124,6 +131,8 @@ impl Builder {
                 namespace: self.namespace,
                 limit: self.limit,
                 changed: std::array::from_fn(|_| Notify::new()),
+                lanes: Lanes::default(),
+                reserving: Semaphore::new(connections.saturating_sub(1).max(1)),
             }),
         }
     }

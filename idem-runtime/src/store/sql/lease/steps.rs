@@ -59,9 +59,19 @@ impl<D: LeaseDialect> LeasedSql<D> {
 
     /// Reserves, or tells why not; `Err` where the database could not be asked.
     async fn try_to_reserve(&self, request: &Request<'_>) -> Result<Reserved, sqlx::Error> {
+        let entrant = self.inner.lanes.enter(request.id);
+        let (mut turn, shared) = entrant.turn().await;
+        if let Some(row) = shared {
+            match decision(request, &row) {
+                Decision::Grant(_) => {}
+                decision => return Ok(row.answer(decision, request)),
+            }
+        }
         let new = NewLease::of(request);
+        let _permit = self.inner.reserving.acquire().await;
         let mut conn = self.inner.pool.acquire().await?;
         for _ in 0..LOOKS {
+            entrant.begin(&mut turn);
             match D::claim(&mut conn, self.statements(), new).await? {
                 Claim::Granted(fence) => {
                     return Ok(Reserved::Granted(Reservation::new(request, fence)));
@@ -74,7 +84,7 @@ impl<D: LeaseDialect> LeasedSql<D> {
                             return Ok(Reserved::Granted(Reservation::new(request, fence)));
                         }
                     }
-                    decision => return Ok(row.answer(decision, request)),
+                    decision => return Ok(turn.share(row).answer(decision, request)),
                 },
                 Claim::Contended => {}
             }
