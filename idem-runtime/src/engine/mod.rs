@@ -9,6 +9,8 @@
 #![allow(clippy::exhaustive_enums, clippy::large_enum_variant)]
 
 mod backoff;
+#[cfg(feature = "_sqlx")]
+mod behind;
 mod call_path;
 #[cfg(feature = "_sqlx")]
 mod coalesce;
@@ -21,6 +23,8 @@ mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
 mod renewal;
+#[cfg(all(feature = "_sqlx", feature = "tiered"))]
+mod tiered;
 #[cfg(feature = "_sqlx")]
 mod transaction;
 

@@ -1,13 +1,14 @@
 //! A transaction of the framework's own: begin, reserve, body, record, commit in one call.
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sqlx::error::DatabaseError;
 use sqlx::{Pool, Transaction};
 
 use super::backoff::Backoff;
+use super::behind::{Behind, from_front};
 use super::coalesce::{self, Follower, Joined, Leader};
 use super::finish::run_to_end;
 use super::transaction::{self, Look, RETRY_AFTER, completed, look, polling, replay};
@@ -16,7 +17,7 @@ use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::{Answered, Report};
 use crate::operation::{Call, InProgress};
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, NewRow, OwnPool, Records, Running, classify};
+use crate::store::sql::{Asked, Dialect, NewRow, OwnPool, Records, Running, classify};
 
 /// How often a transaction that failed before its body ran is begun again.
 const RETRIES_BEFORE_BODY: u32 = 20;
@@ -30,6 +31,7 @@ pub struct OwnedRun<D: Dialect> {
     call: Call,
     running: Running,
     leader: Leader,
+    behind: Behind,
     retries: u32,
 }
 
@@ -72,7 +74,14 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
     let mut call = call;
     call.enter_namespace(pool.records().namespace_str());
     let id = call.id();
-    let (answered, entered) = match take_off(pool.pool(), pool.records(), call).await {
+    let step = match pool.ask(id).await {
+        Asked::Kept(kept) => from_front(call, kept).map(Step::Replay),
+        asked => {
+            let behind = Behind::new(pool.fill(), &asked);
+            take_off(pool.pool(), pool.records(), behind, call).await
+        }
+    };
+    let (answered, entered) = match step {
         Ok(Step::Run(run)) => (Answered::FirstRun, Entered::Run(run)),
         Ok(Step::Replay(replay)) => {
             let recorded_at = replay.recorded_at;
@@ -90,6 +99,7 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
 async fn take_off<D: Dialect>(
     pool: &Pool<D>,
     records: &Records,
+    behind: Behind,
     call: Call,
 ) -> Result<Step<OwnedRun<D>>, Error> {
     if call_path::holds(call.id()) {
@@ -101,7 +111,7 @@ async fn take_off<D: Dialect>(
     loop {
         match coalesce::join(lane, call.fingerprint()) {
             Joined::First(leader) => {
-                let step = depart(pool, records, call, leader, &mut polling).await?;
+                let step = depart(pool, records, behind, call, leader, &mut polling).await?;
                 if let Step::Run(run) = &step {
                     run.call.duplicates().record(false);
                 }
@@ -143,15 +153,18 @@ async fn follow(
 async fn depart<D: Dialect>(
     pool: &Pool<D>,
     records: &Records,
+    behind: Behind,
     call: Call,
     leader: Leader,
     polling: &mut Backoff,
 ) -> Result<Step<OwnedRun<D>>, Error> {
-    if call.duplicates().is_high()
+    if !behind.is_new()
+        && call.duplicates().is_high()
         && let Some(row) = read(pool, records, &call).await?
     {
         call.duplicates().record(true);
         leader.land(row.outcome.clone().unwrap_or_default());
+        behind.read(&call, &row).await;
         return Ok(Step::Replay(replay(call, row)));
     }
     let running = Running::register(Owner::fresh());
@@ -172,6 +185,7 @@ async fn depart<D: Dialect>(
                 call,
                 running,
                 leader,
+                behind,
                 retries,
             }));
         }
@@ -183,6 +197,7 @@ async fn depart<D: Dialect>(
             Ok(Look::Completed(row)) => {
                 call.duplicates().record(true);
                 leader.land(row.outcome.clone().unwrap_or_default());
+                behind.read(&call, &row).await;
                 return Ok(Step::Replay(replay(call, row)));
             }
             // Nothing has run: beginning again needs nobody's leave.
@@ -265,13 +280,14 @@ pub async fn close_or_again<T, E, D: Dialect>(
         Finished::GivenUp {
             pool,
             records,
+            behind,
             call,
             leader,
             ..
         } => {
             tokio::time::sleep(jitter(call.retries() - retries + 1)).await;
             let mut polling = polling(&call);
-            match depart(&pool, &records, call, leader, &mut polling).await {
+            match depart(&pool, &records, behind, call, leader, &mut polling).await {
                 Ok(Step::Run(mut run)) => {
                     run.retries = retries - 1;
                     Closed::Again(run)
@@ -294,6 +310,7 @@ enum Finished<T, E, D: Dialect> {
         error: Result<T, E>,
         pool: Pool<D>,
         records: Records,
+        behind: Behind,
         call: Call,
         leader: Leader,
     },
@@ -322,6 +339,7 @@ async fn finish<T, E, D: Dialect>(
         call,
         running,
         leader,
+        behind,
         ..
     } = run;
     let outcome = match (&result, settlement) {
@@ -334,6 +352,7 @@ async fn finish<T, E, D: Dialect>(
                     error: result,
                     pool,
                     records,
+                    behind,
                     call,
                     leader,
                 };
@@ -348,19 +367,22 @@ async fn finish<T, E, D: Dialect>(
             return Finished::Answer(contract.refuse(call.error(ErrorKind::OutcomeNotRecordable)));
         }
     };
+    let asked_at = Instant::now();
     let committed = async {
         transaction::complete::<D>(&mut tx, &records, &call, running.owner(), &outcome).await?;
         commit(tx, &pool, &records, &call, running.owner()).await
     };
     match committed.await {
         Ok(()) => {
-            leader.land(outcome);
+            leader.land(outcome.clone());
+            behind.committed(&call, &outcome, asked_at).await;
             Finished::Answer(result)
         }
         Err(error) if error.kind() == ErrorKind::RetryTransaction => Finished::GivenUp {
             error: contract.refuse(error),
             pool,
             records,
+            behind,
             call,
             leader,
         },

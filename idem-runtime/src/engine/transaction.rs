@@ -15,7 +15,7 @@ use crate::store::sql::{Dialect, NewRow, OnTx, Records, Row, Running, classify};
 /// A call whose row stands unfinished in a transaction.
 #[derive(Debug)]
 pub struct TxRun {
-    call: Call,
+    pub(super) call: Call,
     running: Running,
 }
 
@@ -128,12 +128,32 @@ async fn reserve<D: Dialect>(
     mut call: Call,
 ) -> Result<Step<TxRun>, Error> {
     call.enter_namespace(records.namespace_str());
+    Ok(match find::<D>(conn, records, call).await? {
+        Found::Run(run) => Step::Run(run),
+        Found::Completed(call, row) => Step::Replay(replay(call, row)),
+    })
+}
+
+/// What a call finds in the end.
+pub(super) enum Found {
+    /// Its own row.
+    Run(TxRun),
+    /// A completed one.
+    Completed(Call, Row),
+}
+
+/// Looks until the call may run, has its answer, or has waited for long enough.
+pub(super) async fn find<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    call: Call,
+) -> Result<Found, Error> {
     let running = Running::register(Owner::fresh());
     let mut polling = polling(&call);
     loop {
         match look::<D>(conn, records, &call, running.owner()).await? {
-            Look::Ours => return Ok(Step::Run(TxRun { call, running })),
-            Look::Completed(row) => return Ok(Step::Replay(replay(call, row))),
+            Look::Ours => return Ok(Found::Run(TxRun { call, running })),
+            Look::Completed(row) => return Ok(Found::Completed(call, row)),
             // Asking again leaves the transaction as it is whatever happens to this future. A lock
             // wait inside the database would not: cancelled, it ends in an aborted transaction
             // whose commit sqlx reports as done.
@@ -148,7 +168,7 @@ async fn reserve<D: Dialect>(
 /// What a refused duplicate is told to wait: a transaction has no time limit of its own.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);
 
-async fn settle<D: Dialect>(
+pub(super) async fn settle<D: Dialect>(
     conn: &mut D::Connection,
     records: &Records,
     run: TxRun,

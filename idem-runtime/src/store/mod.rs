@@ -2,16 +2,23 @@
 //!
 //! * A **transaction** ([`sql`]) guards the reservation itself; the record commits with the
 //!   business rows.
-//! * A [`Store`] guards it with a lease; [`memory`] is one.
+//! * A [`Store`] guards it with a lease; [`memory`] is one, and `sql::LeasedSql`.
+//! * A front before either (`tiered`) answers repeats.
 
+#[cfg(feature = "tiered")]
+pub mod filter;
+mod kept;
 mod leased;
 pub mod memory;
 #[cfg(feature = "_sqlx")]
 pub mod sql;
+#[cfg(feature = "tiered")]
+pub mod tiered;
 
 #[cfg(feature = "postgres")]
 pub use sql::postgres;
 #[cfg(feature = "sqlite")]
 pub use sql::sqlite;
 
+pub use kept::{Kept, Until};
 pub use leased::{Held, Request, Reservation, Reserved, Store, Stored};

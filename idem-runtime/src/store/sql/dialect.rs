@@ -9,6 +9,7 @@ use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::operation::Call;
 use crate::protocol::Owner;
+use crate::store::Until;
 
 /// The statements of one database, for one table.
 #[derive(Debug, Clone)]
@@ -62,6 +63,12 @@ pub struct Row {
     pub(crate) recorded_at: Option<Moment>,
     /// By the database's clock.
     pub(crate) is_over: bool,
+    /// Until when a copy of it may be answered from.
+    #[cfg_attr(not(feature = "tiered"), allow(dead_code))]
+    pub(crate) until: Until,
+    /// Whether it is certainly committed: not written by the transaction that reads it.
+    #[cfg_attr(not(feature = "tiered"), allow(dead_code))]
+    pub(crate) committed: bool,
 }
 
 /// What differs between databases. Sealed: a database is added here.

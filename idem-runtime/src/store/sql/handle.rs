@@ -1,10 +1,14 @@
 use std::fmt;
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 use sqlx::{Pool, Transaction};
 
 use super::dialect::{Dialect, Statements};
 use crate::error::{Error, ErrorKind};
+use crate::key::RecordId;
+use crate::store::{Kept, Until};
 
 /// The table that annotated functions use unless a [`Records`] names another one.
 pub(crate) const DEFAULT_TABLE: &str = "idem_record";
@@ -154,6 +158,41 @@ pub trait OwnPool: Sync {
     fn pool(&self) -> &Pool<Self::Db>;
     #[doc(hidden)]
     fn records(&self) -> &Records;
+    /// What a front knows, if there is one.
+    #[doc(hidden)]
+    fn ask(&self, _id: RecordId) -> impl Future<Output = Asked> + Send {
+        std::future::ready(Asked::Nothing)
+    }
+    /// The front, to be filled.
+    #[doc(hidden)]
+    fn fill(&self) -> Option<Arc<dyn Fill>> {
+        None
+    }
+}
+
+/// What a front says to a call.
+#[doc(hidden)]
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum Asked {
+    /// Answer from this.
+    Kept(Kept),
+    /// Nothing.
+    Nothing,
+    /// Nothing, and looking the key up before reserving it is in vain.
+    New,
+}
+
+/// A front that takes copies of committed records.
+#[doc(hidden)]
+pub trait Fill: Send + Sync {
+    /// Puts one there, if it can.
+    fn fill<'f>(
+        &'f self,
+        id: RecordId,
+        kept: &'f Kept,
+        until: Until,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'f>>;
 }
 
 impl<D: Dialect> OwnPool for Pool<D> {
@@ -191,6 +230,14 @@ macro_rules! by_deref {
 
             fn records(&self) -> &Records {
                 (**self).records()
+            }
+
+            fn ask(&self, id: RecordId) -> impl Future<Output = Asked> + Send {
+                (**self).ask(id)
+            }
+
+            fn fill(&self) -> Option<Arc<dyn Fill>> {
+                (**self).fill()
             }
         }
     )*};

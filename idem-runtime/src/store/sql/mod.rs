@@ -19,7 +19,7 @@ pub mod sqlite;
 pub use admin::Completed;
 pub(crate) use dialect::classify;
 pub use dialect::{Dialect, NewRow, Row, Statements};
-pub use handle::{OnTx, OwnPool, PoolWith, Records};
+pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 pub use lease::LeasedSql;
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;

@@ -7,6 +7,8 @@
 
 pub(super) mod setup;
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{PgConnection, Pool, Row as _, Transaction, ValueRef as _};
@@ -19,6 +21,7 @@ use crate::error::ErrorKind;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::Owner;
+use crate::store::Until;
 
 pub use setup::{check, migrate, migrations};
 
@@ -35,8 +38,10 @@ impl Dialect for Postgres {
                  SELECT $1, $2, $3, $4, $5, 0 WHERE pg_try_advisory_xact_lock($6) \
                  ON CONFLICT DO NOTHING",
             ),
+            // A row that is older than this transaction's own number (or than the next number, while
+            // it has none) was written by another one, and can be seen: it is committed.
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1"),
+                 expires_at, clock_timestamp(), age(xmin) > 0 FROM {table} WHERE id = $1"),
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
@@ -71,11 +76,12 @@ impl Dialect for Postgres {
         statements: &Statements,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
+        let asked_at = Instant::now();
         sqlx::query(statements.read.clone())
             .bind(uuid(id))
             .fetch_optional(conn)
             .await?
-            .map(|row| from_row(&row))
+            .map(|row| from_row(&row, asked_at))
             .transpose()
     }
 
@@ -177,10 +183,12 @@ async fn reserve(
     Ok(done.rows_affected() == 1)
 }
 
-fn from_row(row: &PgRow) -> Result<Row, sqlx::Error> {
+fn from_row(row: &PgRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
     let fingerprint: &[u8] = row.try_get(0)?;
     let owner: Uuid = row.try_get(1)?;
     let outcome: Option<&[u8]> = row.try_get(2)?;
+    let now = micros(row, 5)?.unwrap_or_default();
+    let left = micros(row, 4)?.map(|end| end.saturating_sub(now));
     Ok(Row {
         fingerprint: Fingerprint::from_bytes(
             fingerprint
@@ -189,14 +197,20 @@ fn from_row(row: &PgRow) -> Result<Row, sqlx::Error> {
         ),
         owner: Owner::from_bytes(*owner.as_bytes()),
         outcome: outcome.map(Bytes::copy_from_slice),
-        recorded_at: timestamp(row, 3)?,
-        is_over: row.try_get(4)?,
+        recorded_at: micros(row, 3)?.map(|at| {
+            let millis = u64::try_from(at.div_euclid(1000));
+            Moment::from_millis(millis.unwrap_or(0))
+        }),
+        is_over: left.is_some_and(|left| left <= 0),
+        until: Until::left_micros(asked_at, left),
+        committed: row.try_get(6)?,
     })
 }
 
-/// A `timestamptz` in the binary form: microseconds since 2000-01-01 UTC.
-fn timestamp(row: &PgRow, column: usize) -> Result<Option<Moment>, sqlx::Error> {
-    const Y2K_MILLIS: i64 = 946_684_800_000;
+/// Microseconds since the Unix epoch. A `timestamptz` in the binary form counts them from 2000-01-01
+/// UTC.
+pub(super) fn micros(row: &PgRow, column: usize) -> Result<Option<i64>, sqlx::Error> {
+    const Y2K: i64 = 946_684_800_000_000;
     let value = row.try_get_raw(column)?;
     if value.is_null() {
         return Ok(None);
@@ -206,10 +220,7 @@ fn timestamp(row: &PgRow, column: usize) -> Result<Option<Moment>, sqlx::Error> 
         .try_into()
         .map(i64::from_be_bytes)
         .map_err(|e| sqlx::Error::Decode(Box::new(e)))?;
-    let millis = micros.div_euclid(1000).saturating_add(Y2K_MILLIS);
-    Ok(Some(Moment::from_millis(
-        u64::try_from(millis).unwrap_or(0),
-    )))
+    Ok(Some(micros.saturating_add(Y2K)))
 }
 
 #[cfg(test)]

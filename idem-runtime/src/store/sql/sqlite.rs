@@ -8,6 +8,8 @@
 
 pub(super) mod setup;
 
+use std::time::Instant;
+
 use bytes::Bytes;
 use sqlx::sqlite::{Sqlite, SqliteRow};
 use sqlx::{Pool, Row as _, SqliteConnection, Transaction};
@@ -19,6 +21,7 @@ use crate::error::ErrorKind;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::Owner;
+use crate::store::Until;
 
 pub use setup::{check, migrate, migrations};
 
@@ -38,7 +41,7 @@ impl Dialect for Sqlite {
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
             ),
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 coalesce(expires_at <= {now}, 0) FROM {table} WHERE id = ?1"),
+                 expires_at - {now} FROM {table} WHERE id = ?1"),
             take_over: sql(
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
                  incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
@@ -70,11 +73,12 @@ impl Dialect for Sqlite {
         statements: &Statements,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
+        let asked_at = Instant::now();
         sqlx::query(statements.read.clone())
             .bind(id.as_bytes().to_vec())
             .fetch_optional(conn)
             .await?
-            .map(|row| from_row(&row))
+            .map(|row| from_row(&row, asked_at))
             .transpose()
     }
 
@@ -166,19 +170,25 @@ async fn reserve(
     Ok(done.rows_affected() == 1)
 }
 
-fn from_row(row: &SqliteRow) -> Result<Row, sqlx::Error> {
+fn from_row(row: &SqliteRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
     fn sized<const N: usize>(bytes: &[u8]) -> Result<[u8; N], sqlx::Error> {
         bytes
             .try_into()
             .map_err(|e| sqlx::Error::Decode(Box::new(e)))
     }
     let completed_at: Option<i64> = row.try_get(3)?;
+    let left: Option<i64> = row.try_get(4)?;
+    let owner = Owner::from_bytes(sized(row.try_get(1)?)?);
     Ok(Row {
         fingerprint: Fingerprint::from_bytes(sized(row.try_get(0)?)?),
-        owner: Owner::from_bytes(sized(row.try_get(1)?)?),
+        owner,
         outcome: row.try_get::<Option<Vec<u8>>, _>(2)?.map(Bytes::from),
         recorded_at: completed_at.map(|at| Moment::from_millis(u64::try_from(at).unwrap_or(0))),
-        is_over: row.try_get(4)?,
+        is_over: left.is_some_and(|left| left <= 0),
+        until: Until::left_micros(asked_at, left.map(|millis| millis.saturating_mul(1000))),
+        // There is no telling a row of this very transaction from one committed before it, but rows
+        // of other processes are committed.
+        committed: !owner.is_of_this_process(),
     })
 }
 

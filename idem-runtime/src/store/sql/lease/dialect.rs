@@ -20,6 +20,7 @@ use crate::store::{Request, Reservation, Reserved, Stored};
 pub struct LeaseStatements {
     pub(super) claim: SqlStr,
     /// What a claim finds, where it cannot tell by itself.
+    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
     pub(super) read: Option<SqlStr>,
     pub(super) take_over: SqlStr,
     pub(super) complete: SqlStr,

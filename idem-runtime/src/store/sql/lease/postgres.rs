@@ -1,7 +1,7 @@
 use bytes::Bytes;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;
-use sqlx::{PgConnection, Pool, Row as _, SqlStr, ValueRef as _};
+use sqlx::{PgConnection, Pool, Row as _, SqlStr};
 use uuid::Uuid;
 
 use super::dialect::{
@@ -13,6 +13,7 @@ use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Fence, Owner};
 use crate::store::sql::dialect::classify;
+use crate::store::sql::postgres::micros;
 use crate::store::sql::postgres::setup::{apply, check_table};
 use crate::store::sql::schema::{Migration, fill, statement, unusable};
 use crate::store::{Reservation, Stored};
@@ -262,17 +263,8 @@ fn undecodable(error: std::array::TryFromSliceError) -> sqlx::Error {
     sqlx::Error::Decode(Box::new(error))
 }
 
-/// A `timestamptz` in the binary form: microseconds since 2000-01-01 UTC.
 fn time(row: &PgRow, column: usize) -> Result<Option<Micros>, sqlx::Error> {
-    const Y2K: i64 = 946_684_800_000_000;
-    let value = row.try_get_raw(column)?;
-    if value.is_null() {
-        return Ok(None);
-    }
-    let bytes = value.as_bytes().map_err(sqlx::Error::Decode)?;
-    let micros = bytes.try_into().map(i64::from_be_bytes);
-    let micros = micros.map_err(undecodable)?;
-    Ok(Some(Micros(micros.saturating_add(Y2K))))
+    Ok(micros(row, column)?.map(Micros))
 }
 
 const COLUMNS: &[(&str, &str)] = &[

@@ -1,0 +1,176 @@
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use quick_cache::Weighter;
+use quick_cache::sync::Cache;
+
+use super::{BARRIER, Front};
+use crate::error::Error;
+use crate::key::RecordId;
+use crate::store::{Kept, Until};
+
+/// How long a [`MemoryFront`] answers from one copy unless it is told otherwise.
+pub const DEFAULT_MAX_AGE: Duration = Duration::from_secs(60);
+
+/// Copies in this process.
+///
+/// It is bounded by bytes: the copies asked for least go first. A copy is answered from for at most
+/// `max_age`, however long its record is kept: a record that another process forgets is replayed
+/// here until then.
+///
+/// ```
+/// use idem_runtime::store::tiered::MemoryFront;
+///
+/// let front = MemoryFront::new(64 << 20);
+/// assert_eq!(front.bytes(), 0);
+/// ```
+#[derive(Clone)]
+pub struct MemoryFront {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    cache: Cache<RecordId, Entry, ByBytes>,
+    max_age: Duration,
+    /// Putting looks before it writes.
+    putting: Mutex<()>,
+}
+
+#[derive(Clone)]
+struct Entry {
+    /// `None`: nothing is to be put here yet.
+    kept: Option<Kept>,
+    until: Until,
+}
+
+#[derive(Clone)]
+struct ByBytes;
+
+/// What an entry takes besides its outcome, by and large.
+const OVERHEAD: usize = size_of::<RecordId>() + size_of::<Entry>() + 64;
+
+impl Weighter<RecordId, Entry> for ByBytes {
+    fn weight(&self, _: &RecordId, entry: &Entry) -> u64 {
+        let outcome = entry.kept.as_ref().map_or(0, |kept| kept.outcome.len());
+        (OVERHEAD + outcome) as u64
+    }
+}
+
+impl MemoryFront {
+    /// A front of at most so many bytes.
+    #[must_use]
+    pub fn new(bytes: u64) -> Self {
+        Self::with_max_age(bytes, DEFAULT_MAX_AGE)
+    }
+
+    /// A front that answers from one copy for at most `max_age`.
+    #[must_use]
+    pub fn with_max_age(bytes: u64, max_age: Duration) -> Self {
+        // For the size of its tables to begin with; they grow.
+        let entries = usize::try_from(bytes / 1024)
+            .unwrap_or(usize::MAX)
+            .clamp(16, 1 << 20);
+        Self {
+            inner: Arc::new(Inner {
+                cache: Cache::with_weighter(entries, bytes, ByBytes),
+                max_age,
+                putting: Mutex::new(()),
+            }),
+        }
+    }
+
+    /// How many bytes it takes now, copies that are over and not yet dropped included.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.inner.cache.weight()
+    }
+
+    /// How many copies it holds, those that are over and not yet dropped included.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.inner.cache.len()
+    }
+
+    /// Whether it holds none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Drops what is over. Nobody is answered from it in any case; this only frees memory before it
+    /// is needed.
+    pub fn purge(&self) {
+        let now = Instant::now();
+        let is_over = |entry: &Entry| entry.until.instant().is_some_and(|end| end <= now);
+        self.inner.cache.retain(|_, entry| !is_over(entry));
+    }
+
+    fn live(&self, id: RecordId) -> Option<Entry> {
+        let entry = self.inner.cache.get(&id)?;
+        if entry.until.is_over() {
+            let same = |at: &Entry| at.until == entry.until;
+            self.inner.cache.remove_if(&id, same);
+            return None;
+        }
+        Some(entry)
+    }
+
+    /// Writes unless something is to keep it out.
+    fn write(&self, id: RecordId, entry: Entry, over: impl FnOnce(&Entry) -> bool) {
+        let _turn = self
+            .inner
+            .putting
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        if self.live(id).is_none_or(|at| over(&at)) {
+            self.inner.cache.insert(id, entry);
+        }
+    }
+}
+
+impl Front for MemoryFront {
+    const REMOTE: bool = false;
+
+    #[inline]
+    async fn get(&self, id: RecordId) -> Result<Option<Kept>, Error> {
+        Ok(self.live(id).and_then(|entry| entry.kept))
+    }
+
+    async fn get_to_copy(&self, id: RecordId) -> Result<Option<(Kept, Until)>, Error> {
+        let entry = self.live(id);
+        Ok(entry.and_then(|entry| Some((entry.kept?, entry.until))))
+    }
+
+    async fn put(&self, id: RecordId, kept: &Kept, until: Until) -> Result<(), Error> {
+        let entry = Entry {
+            kept: Some(Kept {
+                // Of its own, so that it does not keep a larger buffer alive, and weighs what it
+                // says.
+                outcome: Bytes::copy_from_slice(&kept.outcome),
+                ..kept.clone()
+            }),
+            until: until.within(self.inner.max_age),
+        };
+        self.write(id, entry, |at| at.kept.is_some());
+        Ok(())
+    }
+
+    async fn remove(&self, id: RecordId) -> Result<(), Error> {
+        let nothing = Entry {
+            kept: None,
+            until: Until::FOREVER.within(BARRIER),
+        };
+        self.write(id, nothing, |_| true);
+        Ok(())
+    }
+}
+
+impl fmt::Debug for MemoryFront {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MemoryFront")
+            .field("max_age", &self.inner.max_age)
+            .finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,168 @@
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use sqlx::{Pool, Transaction};
+
+use super::{Front, Tier};
+use crate::error::Error;
+use crate::key::RecordId;
+use crate::store::sql::{Asked, Dialect, Fill, OwnPool, Records};
+use crate::store::{Kept, Until};
+
+/// The caller's transaction behind a front.
+#[derive(Debug)]
+pub struct OverTx<'t, 'a, 'c, D: Dialect, F: Front> {
+    pub(crate) tier: &'t Tier<F>,
+    pub(crate) tx: &'a mut Transaction<'c, D>,
+    pub(crate) after: Option<&'t AfterCommit<F>>,
+}
+
+/// A pool behind a front: transactions of the framework's own.
+#[derive(Debug)]
+pub struct OverPool<'t, D: Dialect, F: Front> {
+    tier: &'t Tier<F>,
+    pool: &'t Pool<D>,
+}
+
+impl<F: Front> Tier<F> {
+    /// The caller's transaction behind this front: `store = "self.front.over(tx)"`.
+    ///
+    /// Repeats are answered from the front without the database. First runs fill it only through an
+    /// [`AfterCommit`].
+    pub fn over<'t, 'a, 'c, D: Dialect>(
+        &'t self,
+        tx: &'a mut Transaction<'c, D>,
+    ) -> OverTx<'t, 'a, 'c, D, F> {
+        OverTx {
+            tier: self,
+            tx,
+            after: None,
+        }
+    }
+
+    /// Transactions of the framework's own behind this front:
+    /// `store = "self.front.pool(&self.pool)"` with `tx = name`.
+    pub fn pool<'t, D: Dialect>(&'t self, pool: &'t Pool<D>) -> OverPool<'t, D, F> {
+        OverPool { tier: self, pool }
+    }
+
+    /// Takes outcomes of first runs until the caller's transaction is committed.
+    pub fn after_commit(&self) -> AfterCommit<F> {
+        AfterCommit {
+            tier: self.clone(),
+            noted: Mutex::default(),
+        }
+    }
+
+    /// Removes a completed record and its copy: the next call with its key runs. `false`: there was
+    /// no record.
+    ///
+    /// Where the front cannot be told this is logged: it may replay the outcome until its `max_age`
+    /// is over.
+    ///
+    /// # Errors
+    /// The database cannot be used.
+    ///
+    /// # Cancel safety
+    /// Dropped midway, the record may be gone and its copy not; forget again.
+    pub async fn forget<D: Dialect>(&self, pool: &Pool<D>, id: RecordId) -> Result<bool, Error> {
+        let forgotten = self.records.forget(pool, id).await;
+        self.remove(id).await;
+        forgotten
+    }
+}
+
+impl<'t, D: Dialect, F: Front> OverTx<'t, '_, '_, D, F> {
+    /// Notes the outcome of a first run, to be put into the front once the transaction is committed:
+    /// `store = "self.front.over(tx).noting(after)"`.
+    #[must_use]
+    pub fn noting(mut self, after: &'t AfterCommit<F>) -> Self {
+        self.after = Some(after);
+        self
+    }
+}
+
+/// The outcomes of first runs in one transaction of the caller's, which belong into the front once it
+/// is committed, and nowhere if it is not.
+///
+/// ```no_run
+/// # #[cfg(feature = "postgres")]
+/// # async fn example(
+/// #     front: idem_runtime::store::tiered::Tier<idem_runtime::store::tiered::MemoryFront>,
+/// #     pool: sqlx::PgPool,
+/// # ) -> Result<(), sqlx::Error> {
+/// let after = front.after_commit();
+/// let tx = pool.begin().await?;
+/// // … calls with store = "front.over(tx).noting(&after)" …
+/// tx.commit().await?; // an error, or a commit whose answer is lost: nothing is put
+/// after.committed().await;
+/// # Ok(()) }
+/// ```
+#[derive(Debug)]
+#[must_use = "without `committed` the outcomes reach the front only with their first repeats"]
+pub struct AfterCommit<F> {
+    tier: Tier<F>,
+    noted: Mutex<Vec<(RecordId, Kept, Until)>>,
+}
+
+impl<F: Front> AfterCommit<F> {
+    pub(crate) fn note(&self, id: RecordId, kept: Kept, until: Until) {
+        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
+        noted.push((id, kept, until));
+    }
+
+    /// The transaction is committed: puts the outcomes into the front.
+    ///
+    /// Never call it before the commit has been acknowledged: the front would answer with outcomes
+    /// that the database does not have.
+    ///
+    /// # Cancel safety
+    /// Some may be put and others not; they follow with their first repeats.
+    pub async fn committed(self) {
+        let noted = self
+            .noted
+            .into_inner()
+            .unwrap_or_else(PoisonError::into_inner);
+        for (id, kept, until) in noted {
+            self.tier.put(id, &kept, until).await;
+        }
+    }
+}
+
+impl<D: Dialect, F: Front> OwnPool for OverPool<'_, D, F> {
+    type Db = D;
+
+    fn pool(&self) -> &Pool<D> {
+        self.pool
+    }
+
+    fn records(&self) -> &Records {
+        &self.tier.records
+    }
+
+    async fn ask(&self, id: RecordId) -> Asked {
+        if self.tier.is_new(id) {
+            return Asked::New;
+        }
+        match self.tier.get(id).await {
+            Some(kept) => Asked::Kept(kept),
+            None => Asked::Nothing,
+        }
+    }
+
+    fn fill(&self) -> Option<Arc<dyn Fill>> {
+        Some(Arc::new(self.tier.clone()))
+    }
+}
+
+impl<F: Front> Fill for Tier<F> {
+    fn fill<'f>(
+        &'f self,
+        id: RecordId,
+        kept: &'f Kept,
+        until: Until,
+    ) -> Pin<Box<dyn Future<Output = ()> + Send + 'f>> {
+        Box::pin(self.put(id, kept, until))
+    }
+}
