@@ -7,13 +7,16 @@ use crate::error::Error;
 use crate::operation::Call;
 use crate::outcome::{self, CodecId, Outcome, ServiceError};
 
+/// Encodes a value, with the codec, the schema version and, if there is one, the type's equality.
+type Encode<T> = fn(&T, CodecId, u32, Option<Equality<T>>) -> Result<Bytes, Error>;
+
 /// What a function answers, and which of its errors are final: everything about its types, as plain
 /// function pointers, so that the future stays `Send` whatever they are.
 ///
 /// [`contract`] asks for the bounds and nothing after it does: a type that does not hold them is
 /// refused once, where the user wrote it.
 pub struct Contract<T, E> {
-    encode: fn(&T, CodecId, u32, Option<Equality<T>>) -> Result<Bytes, Error>,
+    encode: Encode<T>,
     decode: fn(&[u8], u32) -> Result<T, Error>,
     refuse: fn(Error) -> E,
     equality: Option<Equality<T>>,

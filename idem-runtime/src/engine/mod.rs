@@ -14,9 +14,13 @@ mod call_path;
 mod coalesce;
 mod contract;
 mod driver;
+#[cfg(feature = "_sqlx")]
+mod finish;
+mod guard;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
+mod renewal;
 #[cfg(feature = "_sqlx")]
 mod transaction;
 
@@ -66,6 +70,9 @@ pub trait Run {
     fn driver(&self) -> Driver;
     #[doc(hidden)]
     fn call(&self) -> &Call;
+    /// The body has run to its end.
+    #[doc(hidden)]
+    fn body_ended(&mut self) {}
 }
 
 /// What came of a request to reserve.
@@ -144,7 +151,7 @@ pub async fn enter<T, E, A: Access>(
 /// As [`enter`].
 pub async fn leave<T, E, A: Access>(
     access: &mut A,
-    run: A::Run,
+    mut run: A::Run,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
 ) -> Result<T, E> {
@@ -152,6 +159,7 @@ pub async fn leave<T, E, A: Access>(
         Driven::Finished(result) => result,
         Driven::LeaseLost => return contract.refuse(run.call().error(ErrorKind::LostOwnership)),
     };
+    run.body_ended();
     let settlement = match contract.settlement(run.call(), &result) {
         Ok(settlement) => settlement,
         Err(error) => return contract.refuse(access.unrecordable(run, error)),
