@@ -1,7 +1,7 @@
 //! Stage 1b: the item's tokens. The signature is parsed, the body stays tokens, so that a body that
 //! is still being typed goes through.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Ident, Signature, Token, Visibility};
@@ -113,6 +113,10 @@ impl Function {
         let mut out = self.head.clone();
         braces.to_tokens(&mut out);
         out
+    }
+
+    pub(super) fn body_span(&self) -> Span {
+        self.body.braces.span()
     }
 
     pub(super) fn statements(&self) -> &TokenStream {
