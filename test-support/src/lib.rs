@@ -6,6 +6,7 @@
 //! | [`sqlite`] | a fresh file, as a service would open it |
 //! | [`proxy`] | a TCP proxy that loses answers, delays, cuts, and tells what went through it |
 //! | [`child`] | this very test program again, as a process to kill or to stop |
+//! | [`body`] | the inside of a function under test: counted, and stopped midway |
 //! | [`poll`] | a future dropped after its n-th poll, or after a time |
 //!
 //! Nothing here skips: a test without its server fails and says how to get one.
@@ -17,12 +18,14 @@
     reason = "test code, unpublished: what cannot go on panics in the test that called it"
 )]
 
+pub mod body;
 pub mod child;
 pub mod poll;
 pub mod postgres;
 pub mod proxy;
 pub mod sqlite;
 
+pub use body::Body;
 pub use postgres::{Postgres, TestDatabase};
 pub use proxy::Proxy;
 pub use sqlite::{Sqlite, SqliteFile};
