@@ -2,13 +2,14 @@
 
 pub use idem_runtime::engine::fence;
 pub use idem_runtime::observe::{Answered, Observed, observe};
-pub use idem_runtime::{
-    Effect, Error, ErrorKind, Retry, canonical, clock, fingerprint, key, outcome, protocol, retention,
-    store,
-};
 #[cfg(feature = "testing")]
 pub use idem_runtime::testing;
+pub use idem_runtime::{
+    Effect, Error, ErrorKind, Retry, canonical, clock, fingerprint, key, outcome, protocol,
+    retention, store,
+};
 
+pub use idem_macros::{KeyPart, idempotent};
 #[doc(inline)]
 pub use idem_runtime::key::KeyPart;
 #[doc(inline)]

@@ -3,7 +3,7 @@
 //! A repeated call with the same key and another payload is a new intent under an old name; the
 //! fingerprint is how it is noticed. It is taken over the [canonical form](crate::canonical) of the
 //! payload, so it does not depend on the order of map entries or fields, on the width of integers
-//! or on the build. Those pages also say that an absent field is not a field that is null.
+//! or on the build. An absent field is not a field that is null.
 //!
 //! A part that is a [`KeyPart`] counts by its key text, so that key and fingerprint agree on what
 //! is equal (`10.0` and `10.00` as a `Decimal`); every other part, and everything inside one, counts
@@ -100,7 +100,8 @@ impl<T: Serialize + ?Sized> FingerprintPart for T {
 
 /// Collects the payload.
 ///
-/// Memory stays small whatever the size of the payload; see [`canonical`](crate::canonical).
+/// Memory stays small whatever the size of what is serialised; see
+/// [`canonical`](crate::canonical).
 pub struct FingerprintBuilder {
     hash: Option<Sha256>,
     parts: usize,

@@ -20,7 +20,7 @@ pub struct Contract<T, E> {
 struct Recording<E> {
     is_final: fn(&E) -> bool,
     encode: fn(&E, CodecId, u32) -> Result<Bytes, Error>,
-    decode: fn(&[u8]) -> Result<E, Error>,
+    decode: fn(&[u8], u32) -> Result<E, Error>,
 }
 
 impl<T: Outcome, E: ServiceError> Contract<T, E> {
@@ -66,7 +66,7 @@ impl<T, E> Contract<T, E> {
         self.recording = Some(Recording {
             is_final,
             encode: outcome::encode_err,
-            decode: outcome::decode_err,
+            decode: outcome::decode_err_for,
         });
         self
     }
@@ -97,15 +97,15 @@ impl<T, E> Contract<T, E> {
         }
     }
 
-    pub(super) fn decode(&self, envelope: &[u8]) -> Result<Result<T, E>, Error>
+    pub(super) fn decode(&self, call: &Call, envelope: &[u8]) -> Result<Result<T, E>, Error>
     where
         T: Outcome,
     {
         if !outcome::is_err(envelope) {
-            return outcome::decode_ok(envelope).map(Ok);
+            return outcome::decode_ok_for(envelope, call.schema()).map(Ok);
         }
         match &self.recording {
-            Some(recording) => (recording.decode)(envelope).map(Err),
+            Some(recording) => (recording.decode)(envelope, call.schema()).map(Err),
             None => Err(Error::new(crate::ErrorKind::OutcomeUndecodable)
                 .detail("an error is recorded and this build records none (`record_err`)")
                 .effect_is(crate::Effect::None)),

@@ -166,7 +166,7 @@ pub async fn leave<T: Outcome, E: ServiceError, A: Access>(
 impl Replay {
     fn answer<T: Outcome, E>(self, contract: &Contract<T, E>) -> Result<Result<T, E>, Error> {
         contract
-            .decode(&self.outcome)
+            .decode(&self.call, &self.outcome)
             .map_err(|error| self.call.name(error))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use sqlx::error::DatabaseError;
 use sqlx::{Pool, Transaction};
 
 use super::backoff::Backoff;
@@ -370,14 +371,21 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
 
 /// Whether the body's error comes from the database giving the transaction up.
 fn was_given_up<T, E, D: Dialect>(contract: &Contract<T, E>, error: &E) -> bool {
+    let by_code = |error: &dyn DatabaseError| {
+        error
+            .code()
+            .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
+    };
     contract.causes(error).any(|cause| {
         if let Some(error) = cause.downcast_ref::<Error>() {
             return error.kind() == ErrorKind::RetryTransaction;
         }
+        // A transparent wrapper shows the cause of sqlx's error and not that error itself.
+        if let Some(error) = cause.downcast_ref::<Box<dyn DatabaseError>>() {
+            return by_code(&**error);
+        }
         match cause.downcast_ref::<sqlx::Error>() {
-            Some(sqlx::Error::Database(error)) => error
-                .code()
-                .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction),
+            Some(sqlx::Error::Database(error)) => by_code(&**error),
             _ => false,
         }
     })

@@ -1,0 +1,326 @@
+//! Stage 3: tokens. A descriptor, one call of the runtime, the body. No decision is taken here that
+//! is not in the plan.
+
+use proc_macro2::{Ident, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Expr, Type};
+
+use super::access::Access;
+use super::args::{Codec, RecordErr, Ttl};
+use super::plan::{Answer, Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
+use crate::bindings::Binding;
+use crate::hygiene::{allow_on_edge, allow_on_rebinding, ours, ours_at};
+use crate::template::{Segment, separators};
+
+pub(super) fn expand(plan: &Plan) -> TokenStream {
+    let private = &plan.krate.private();
+    let operation = operation(&plan.operation, &plan.mode, private);
+    let call = call(plan, private);
+    let contract = contract(&plan.answer, plan.record_err.as_ref(), private);
+    let run = match &plan.mode {
+        Mode::Callers(access) => callers(plan, access, private),
+        Mode::Own { pool, name, retry } => own(plan, pool, name, *retry, private),
+    };
+    let block = quote_spanned! {ours()=>
+        #[allow(dead_code)]
+        fn __idem_here() {}
+        #[allow(dead_code)]
+        static __IDEM_OPERATION: #private::Operation = #operation;
+        let __call = match { #call } {
+            ::core::result::Result::Ok(__call) => __call,
+            ::core::result::Result::Err(__error) => {
+                return ::core::result::Result::Err(::core::convert::From::from(__error));
+            }
+        };
+        let __contract = #contract;
+        #run
+    };
+    plan.function.with_block(&block)
+}
+
+fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> TokenStream {
+    let scope = match &operation.scope {
+        Some(name) => quote_spanned!(ours()=> fixed(#name)),
+        None => quote_spanned!(ours()=> derived()),
+    };
+    let ttl = match operation.ttl {
+        Ttl::Millis(millis) => quote_spanned!(ours()=> .retention_millis(#millis)),
+        Ttl::Never => quote_spanned!(ours()=> .retention_forever()),
+        Ttl::AtRunTime(_) => quote_spanned!(ours()=> .retention_at_run_time()),
+    };
+    let in_progress = operation.in_progress.map(|in_progress| match in_progress {
+        InProgress::Wait(millis) => quote_spanned!(ours()=> .wait_millis(#millis)),
+        InProgress::Reject => quote_spanned!(ours()=> .reject()),
+    });
+    let lease = operation
+        .lease
+        .map(|millis| quote_spanned!(ours()=> .lease_millis(#millis)));
+    let codec = operation.codec.map(|codec| match codec {
+        Codec::Json => quote_spanned!(ours()=> .codec(#private::CodecId::Json)),
+        Codec::MessagePack => quote_spanned!(ours()=> .codec(#private::CodecId::MessagePack)),
+    });
+    let schema = operation
+        .schema
+        .map(|version| quote_spanned!(ours()=> .schema(#version)));
+    let hide = operation
+        .hide_key_text
+        .then(|| quote_spanned!(ours()=> .hide_key_text()));
+    let retries = match mode {
+        Mode::Own {
+            retry: Some(times), ..
+        } => Some(quote_spanned!(ours()=> .retries(#times))),
+        _ => None,
+    };
+    quote_spanned! {ours()=>
+        #private::Operation::new(#private::Scope::#scope)
+            #ttl #in_progress #lease #codec #schema #hide #retries
+    }
+}
+
+/// Key and fingerprint, before the body can move an argument.
+fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let separators = separators(&plan.key);
+    let segments = plan.key.iter().map(|segment| match segment {
+        Segment::Literal(text) => quote_spanned!(ours()=> __key.literal(#text);),
+        Segment::Hole(hole) => {
+            let (span, value) = (ours_at(hole.span), &hole.value);
+            let part = quote_spanned!(span=> &#value);
+            quote_spanned!(span=> #private::key_part(&mut __key, #part);)
+        }
+    });
+    let payload = payload(&plan.payload, private);
+    let identity = plan.identity.iter().map(|identity| match identity {
+        Identity::Type(ty) => quote_spanned!(ours()=> ::core::any::type_name::<#ty>()),
+        Identity::Value(binding) => {
+            let (cfg, ident) = (&binding.cfg, &binding.ident);
+            quote_spanned!(ours()=> #(#cfg)* ::core::any::type_name_of_val(&#ident))
+        }
+    });
+    let prepared = quote_spanned! {ours()=>
+        #private::Call::prepare(&__IDEM_OPERATION, &__idem_here, &[#(#identity),*], __key, __fingerprint)
+    };
+    let prepared = match &plan.operation.ttl {
+        Ttl::AtRunTime(ttl) => at_run_time(ttl, &prepared),
+        _ => prepared,
+    };
+    quote_spanned! {ours()=>
+        let mut __key = #private::KeyBuilder::new(#separators);
+        #(#segments)*
+        #payload
+        #prepared
+    }
+}
+
+fn at_run_time(ttl: &Expr, prepared: &TokenStream) -> TokenStream {
+    let span = ours_at(ttl.span());
+    let retained = quote_spanned!(span=> __call.retain_for(#ttl));
+    quote_spanned! {ours()=>
+        match #prepared {
+            ::core::result::Result::Ok(__call) => #retained,
+            ::core::result::Result::Err(__error) => ::core::result::Result::Err(__error),
+        }
+    }
+}
+
+fn payload(payload: &Payload, private: &TokenStream) -> TokenStream {
+    let new = quote_spanned!(ours()=> let mut __fingerprint = #private::FingerprintBuilder::new(););
+    match payload {
+        Payload::Nothing => quote_spanned! {ours()=>
+            let __fingerprint = #private::FingerprintBuilder::none();
+        },
+        Payload::Chosen(holes) => {
+            let parts = holes.iter().map(|hole| {
+                let (span, value) = (ours_at(hole.span), &hole.value);
+                let part = quote_spanned!(span=> &#value);
+                quote_spanned!(span=> #private::fingerprint_part(&mut __fingerprint, #part);)
+            });
+            quote_spanned!(ours()=> #new #(#parts)*)
+        }
+        Payload::Arguments(arguments) if arguments.is_empty() => quote_spanned! {ours()=>
+            let __fingerprint = #private::FingerprintBuilder::new();
+        },
+        Payload::Arguments(arguments) => {
+            let parts = arguments.iter().map(|Binding { ident, cfg, .. }| {
+                quote_spanned! {ours()=>
+                    #(#cfg)*
+                    (&&#private::Probe(&#ident)).feed(&mut __fingerprint);
+                }
+            });
+            quote_spanned! {ours()=>
+                #new
+                {
+                    #[allow(unused_imports)]
+                    use #private::{ProbeNothing as _, ProbeSerialize as _};
+                    #(#parts)*
+                }
+            }
+        }
+    }
+}
+
+/// What the types promise, on the user's own type tokens: that is where a missing `Serialize` or
+/// `From<idem::Error>` is reported.
+fn contract(answer: &Answer, record_err: Option<&RecordErr>, private: &TokenStream) -> TokenStream {
+    let whole = &answer.whole;
+    let ok = named(answer.ok.as_ref(), whole, "Ok", private);
+    let err = named(answer.err.as_ref(), whole, "Err", private);
+    let recording = record_err.map(|record_err| match record_err {
+        RecordErr::All => quote_spanned!(ours()=> .recording_all()),
+        RecordErr::If(closure @ Expr::Closure(_)) => {
+            let span = ours_at(closure.span());
+            quote_spanned!(span=> .recording(#closure))
+        }
+        RecordErr::If(path) => {
+            let span = ours_at(path.span());
+            quote_spanned!(span=> .recording(|__error| #path(__error)))
+        }
+    });
+    let span = ours_at(whole.span());
+    quote_spanned! {span=>
+        #private::Contract::<#ok, #err>::new()
+            .equality({
+                #[allow(unused_imports)]
+                use #private::{ProbeEq as _, ProbeNothing as _};
+                (&&#private::EqProbe::<#ok>::new()).equality()
+            })
+            .sources({
+                #[allow(unused_imports)]
+                use #private::{ProbeError as _, ProbeNothing as _};
+                (&&#private::ErrProbe::<#err>::new()).sources()
+            })
+            #recording
+    }
+}
+
+/// The user's type, or its name through the whole return type when an alias hides it.
+fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> TokenStream {
+    if let Some(ty) = ty {
+        return quote!(#ty);
+    }
+    let span = ours_at(whole.span());
+    let side = Ident::new(side, span);
+    quote_spanned!(span=> <#whole as #private::Answer>::#side)
+}
+
+/// The caller's transaction, or a leased store.
+fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
+    let access = access.exclusive(private);
+    let rebound = rebound(&plan.capture);
+    let body = body(plan);
+    quote_spanned! {ours()=>
+        let __entered = #private::enter(#access, __call, &__contract).await;
+        match __entered {
+            #private::Entered::Answer(__answer) => __answer,
+            #private::Entered::Run(__run) => {
+                let __driver = #private::Run::driver(&__run);
+                let __result = {
+                    #rebound
+                    __driver.drive(#body).await
+                };
+                #private::leave(#access, __run, __result, &__contract).await
+            }
+        }
+    }
+}
+
+/// A transaction of the framework's own.
+fn own(
+    plan: &Plan,
+    pool: &Access,
+    name: &Ident,
+    retry: Option<u32>,
+    private: &TokenStream,
+) -> TokenStream {
+    let pool = pool.shared();
+    let rebound = rebound(&plan.capture);
+    let body = body(plan);
+    let result = quote_spanned! {ours()=>
+        let __driver = #private::Run::driver(&__run);
+        let __result = {
+            #rebound
+            let #name = __run.transaction();
+            __driver.drive(#body).await
+        };
+    };
+    let run = match retry {
+        None => quote_spanned! {ours()=> {
+            #result
+            #private::close(__run, __result, &__contract).await
+        }},
+        Some(_) => quote_spanned! {ours()=> loop {
+            #result
+            match #private::close_or_again(__run, __result, &__contract).await {
+                #private::Closed::Answer(__answer) => break __answer,
+                #private::Closed::Again(__again) => __run = __again,
+            }
+        }},
+    };
+    quote_spanned! {ours()=>
+        let __entered = #private::open(#pool, __call, &__contract).await;
+        match __entered {
+            #private::Entered::Answer(__answer) => __answer,
+            #private::Entered::Run(mut __run) => #run
+        }
+    }
+}
+
+/// The arguments that are used again after the body, under their own names.
+fn rebound(capture: &Capture) -> TokenStream {
+    let allow = allow_on_rebinding();
+    let statement = |binding: &Binding, value: TokenStream| {
+        let Binding { ident, cfg, .. } = binding;
+        let mutable = binding.is_mut().then(|| quote_spanned!(ours()=> mut));
+        quote_spanned!(ours()=> #(#cfg)* #allow let #mutable #ident = #value;)
+    };
+    let reborrowed = capture.reborrowed.iter().map(|binding| {
+        let ident = &binding.ident;
+        statement(binding, quote_spanned!(ours()=> &mut *#ident))
+    });
+    let cloned = capture.cloned.iter().map(|binding| {
+        let ident = &binding.ident;
+        let span = ours_at(ident.span());
+        // A `mut` of the user's is for the copy that the body sees; it counts as used here.
+        let source = if binding.is_mut() {
+            quote_spanned!(span=> &*&mut #ident)
+        } else {
+            quote_spanned!(span=> &#ident)
+        };
+        statement(
+            binding,
+            quote_spanned!(span=> ::core::clone::Clone::clone(#source)),
+        )
+    });
+    quote_spanned!(ours()=> #(#reborrowed)* #(#cloned)*)
+}
+
+/// The user's statements as a future.
+fn body(plan: &Plan) -> TokenStream {
+    let capture = plan.capture.by_move.then(|| quote_spanned!(ours()=> move));
+    let edge = edge(&plan.answer.whole, &plan.capture);
+    let statements = plan.function.statements();
+    // Braces of our own, so that the user's items stay in front of the user's statements.
+    quote_spanned! {ours()=> async #capture { #edge { #statements } } }
+}
+
+/// Never executed. It tells inference the declared return type before the body's first `return`,
+/// and makes the block own what it must own: a block that is not `move` would only borrow what the
+/// body only reads, and `&T` is not `Send` for every `T` that is.
+fn edge(whole: &Type, capture: &Capture) -> TokenStream {
+    let allow = allow_on_edge();
+    let span = ours_at(whole.span());
+    let moved = (!capture.by_move).then(|| {
+        let moved = capture.moved.iter().map(
+            |Binding { ident, cfg, .. }| quote_spanned!(ours()=> #(#cfg)* let __moved = #ident;),
+        );
+        quote_spanned!(ours()=> #(#moved)*)
+    });
+    quote_spanned! {span=>
+        #allow
+        if false {
+            #moved
+            let __edge: #whole = loop {};
+            return __edge;
+        }
+    }
+}
