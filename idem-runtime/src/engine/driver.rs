@@ -1,8 +1,10 @@
 use std::future::Future;
+use std::pin::pin;
 
 use super::call_path;
-use super::leased::Renewal;
+use super::renewal::Renewal;
 use crate::key::RecordId;
+use crate::operation::OnLostLease;
 use crate::protocol::Fence;
 
 /// Runs the body of one call.
@@ -19,7 +21,7 @@ enum Kind {
     #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
     OnPath(RecordId),
     /// A lease guards it and is renewed while the body runs.
-    Leased(RecordId, Fence, Renewal),
+    Leased(RecordId, Fence, Renewal, OnLostLease),
 }
 
 /// How a body ended.
@@ -45,9 +47,14 @@ impl Driver {
         }
     }
 
-    pub(crate) fn leased(id: RecordId, fence: Fence, renewal: Renewal) -> Self {
+    pub(crate) fn leased(
+        id: RecordId,
+        fence: Fence,
+        renewal: Renewal,
+        on_lost_lease: OnLostLease,
+    ) -> Self {
         Self {
-            kind: Kind::Leased(id, fence, renewal),
+            kind: Kind::Leased(id, fence, renewal, on_lost_lease),
         }
     }
 
@@ -63,12 +70,16 @@ impl Driver {
         match self.kind {
             Kind::Plain => Driven::Finished(body.await),
             Kind::OnPath(id) => Driven::Finished(call_path::within(id, None, body).await),
-            Kind::Leased(id, fence, renewal) => {
-                let body = call_path::within(id, Some(fence), body);
+            Kind::Leased(id, fence, renewal, on_lost_lease) => {
+                let mut body = pin!(call_path::within(id, Some(fence), body));
                 tokio::select! {
                     biased;
-                    result = body => Driven::Finished(result),
-                    () = renewal.until_lost() => Driven::LeaseLost,
+                    result = &mut body => return Driven::Finished(result),
+                    () = renewal.until_lost() => {}
+                }
+                match on_lost_lease {
+                    OnLostLease::Cancel => Driven::LeaseLost,
+                    OnLostLease::Continue => Driven::Finished(body.await),
                 }
             }
         }

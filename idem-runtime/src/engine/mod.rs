@@ -14,9 +14,11 @@ mod call_path;
 mod coalesce;
 mod contract;
 mod driver;
+mod guard;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
+mod renewal;
 #[cfg(feature = "_sqlx")]
 mod transaction;
 
@@ -67,6 +69,9 @@ pub trait Run {
     fn driver(&self) -> Driver;
     #[doc(hidden)]
     fn call(&self) -> &Call;
+    /// The body has run to its end.
+    #[doc(hidden)]
+    fn body_ended(&mut self) {}
 }
 
 /// What came of a request to reserve.
@@ -145,7 +150,7 @@ pub async fn enter<T: Outcome, E: ServiceError, A: Access>(
 /// As [`enter`].
 pub async fn leave<T: Outcome, E: ServiceError, A: Access>(
     access: &mut A,
-    run: A::Run,
+    mut run: A::Run,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
 ) -> Result<T, E> {
@@ -153,6 +158,7 @@ pub async fn leave<T: Outcome, E: ServiceError, A: Access>(
         Driven::Finished(result) => result,
         Driven::LeaseLost => return Err(run.call().error(ErrorKind::LostOwnership).into()),
     };
+    run.body_ended();
     let settlement = match contract.settlement(run.call(), &result) {
         Ok(settlement) => settlement,
         Err(error) => return Err(access.unrecordable(run, error).into()),

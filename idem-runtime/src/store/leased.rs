@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
-use crate::protocol::{Fence, Owner, Record};
+use crate::protocol::{Fence, OnCrash, Owner, Record};
 use crate::retention::Retention;
 
 /// A store that guards reservations with a lease, for functions whose effects are outside the
@@ -33,6 +33,9 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Reserves the record, or tells why not, as [`protocol::decide`](crate::protocol::decide)
     /// does.
+    ///
+    /// The lease is at least a millisecond long. A store that cannot count so finely takes the next
+    /// longer lease it can, never one without an end.
     ///
     /// A request that the store has seen before (the client sent it twice) and granted is granted
     /// again.
@@ -113,6 +116,9 @@ pub struct Request<'a> {
     pub fingerprint: Fingerprint,
     /// For how long.
     pub lease: Duration,
+    /// Whether a reservation whose lease is over may be taken over. A reservation made under
+    /// [`OnCrash::Hold`] must outlast its lease.
+    pub on_crash: OnCrash,
     /// The operation's name, kept for people to read.
     pub scope: &'a str,
     /// The key's text, unless it is hidden.
@@ -128,6 +134,7 @@ impl<'a> Request<'a> {
             owner: Owner::fresh(),
             fingerprint,
             lease,
+            on_crash: OnCrash::Rerun,
             scope: "",
             key_text: None,
         }
@@ -139,6 +146,7 @@ impl<'a> Request<'a> {
             owner,
             fingerprint: call.fingerprint(),
             lease: call.lease(),
+            on_crash: call.on_crash(),
             scope: call.scope(),
             key_text: call.key_text(),
         }
@@ -167,6 +175,8 @@ pub enum Reserved {
     OutcomeGone,
     /// The key is known with another payload.
     Mismatch,
+    /// Its lease is over without an outcome, and the request may not take it over.
+    Abandoned,
 }
 
 /// A reservation: what every later step is asked with.

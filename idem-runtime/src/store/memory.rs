@@ -13,10 +13,10 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::{Held, Request, Reservation, Reserved, Store, Stored};
-use crate::clock::{Clock, Moment, SharedClock, SystemClock};
+use crate::clock::{Clock, Moment, SharedClock, SteadyClock};
 use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
-use crate::protocol::{Decision, Event, Record, State, apply, decide};
+use crate::protocol::{Decision, Event, Fence, Record, State, apply, decide};
 use crate::retention::Retention;
 
 const SHARDS: usize = 64;
@@ -114,7 +114,7 @@ impl MemoryStore {
         Builder {
             capacity: DEFAULT_CAPACITY,
             namespace: String::new(),
-            clock: SharedClock::new(SystemClock),
+            clock: SharedClock::new(SteadyClock::new()),
         }
     }
 
@@ -165,8 +165,9 @@ impl MemoryStore {
         if self.inner.count.fetch_add(1, Ordering::Relaxed) < self.inner.capacity {
             return Ok(());
         }
-        let freed = self.purge_now(usize::MAX);
-        if freed > 0 {
+        // Others may be at the same: what counts is that there is room, not who made it.
+        self.purge_now(usize::MAX);
+        if self.inner.count.load(Ordering::Relaxed) <= self.inner.capacity {
             return Ok(());
         }
         self.inner.count.fetch_sub(1, Ordering::Relaxed);
@@ -180,6 +181,9 @@ impl MemoryStore {
         let now = self.now();
         let mut freed = 0;
         for shard in &self.inner.shards {
+            if freed == limit {
+                break;
+            }
             shard.lock().retain(|_, stored| {
                 let over = freed < limit && stored.record.is_over(now);
                 freed += usize::from(over);
@@ -200,7 +204,14 @@ impl MemoryStore {
         let floor = self.inner.fence.fetch_add(1, Ordering::Relaxed);
         let old = records.get(&request.id);
         let record = old.map(|stored| &stored.record);
-        let reserved = match decide(record, request.owner, request.fingerprint, floor, now) {
+        let reserved = match decide(
+            record,
+            request.owner,
+            request.fingerprint,
+            request.on_crash,
+            floor,
+            now,
+        ) {
             Decision::Grant(fence) => {
                 let event = Event::Reserve {
                     owner: request.owner,
@@ -239,6 +250,7 @@ impl MemoryStore {
             },
             Decision::OutcomeGone => Reserved::OutcomeGone,
             Decision::Mismatch => Reserved::Mismatch,
+            Decision::Abandoned => Reserved::Abandoned,
         };
         if room.is_some() {
             self.inner.count.fetch_sub(1, Ordering::Relaxed);
@@ -248,6 +260,13 @@ impl MemoryStore {
 }
 
 impl Shard {
+    /// What a waiter for the record tells a change by.
+    fn seen(&self, id: RecordId) -> Option<(Fence, bool)> {
+        let records = self.lock();
+        let record = &records.get(&id)?.record;
+        Some((record.fence, matches!(record.state, State::Reserved { .. })))
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Stored>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -331,7 +350,19 @@ impl Store for MemoryStore {
     }
 
     fn changed(&self, id: RecordId) -> impl Future<Output = ()> + Send {
+        let shard = self.shard(id);
+        let before = shard.seen(id);
         // Made here and not at the first poll: a change from now on is not missed.
-        self.shard(id).changed.notified()
+        let mut notified = shard.changed.notified();
+        async move {
+            // A shard's records share their wake-ups: those of others end here.
+            loop {
+                notified.await;
+                notified = shard.changed.notified();
+                if shard.seen(id) != before {
+                    return;
+                }
+            }
+        }
     }
 }
