@@ -6,14 +6,15 @@
 //!   that lost it changes nothing.
 //! * **Fences grow.** A fence is the server's clock in microseconds and at least one more than the
 //!   record's last fence. The last one is remembered with the record: while it is reserved and for a
-//!   day after an abandoned lease ([`Builder::abandoned_for`]), while its outcome is kept, and for
+//!   day after its lease ([`Builder::abandoned_for`]), while its outcome is kept, and for
 //!   two minutes after it was released or forgotten. After that, growth rests on the server's clock
 //!   alone: a fence would have to be asked for after the clock went back by more than the time that
 //!   has passed since the record's last reservation to be no higher than that one's.
 //! * **A request that is sent twice is one request.** Clients that repeat commands by themselves
 //!   (the cluster client does, up to 16 times) and answers that are lost do no harm: an owner that
 //!   already holds the record is granted it again, an outcome that is already recorded is recorded.
-//! * **No key without an end**, except an outcome that is kept for ever.
+//! * **No key without an end**, except an outcome that is kept for ever and a reservation of an
+//!   operation that holds after a crash ([`OnCrash::Hold`](crate::protocol::OnCrash)).
 //! * **Fail closed.** A server that is down, silent past the limit, full, read-only or in a broken
 //!   cluster refuses the call; the body does not run.
 //! * **A full server still records outcomes.** Under `maxmemory` new reservations are refused, while

@@ -13,8 +13,9 @@ use super::script::{self, Invocation, Step};
 use super::{RedisStore, SHARDS, error, repeats};
 use crate::clock::Moment;
 use crate::error::{Effect, Error, ErrorKind};
+use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
-use crate::protocol::Fence;
+use crate::protocol::{Fence, OnCrash};
 use crate::retention::{MAX_RETENTION, Retention};
 use crate::store::{Held, Request, Reservation, Reserved, Store, Stored};
 
@@ -122,7 +123,12 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<Reserved, Error> {
         let lease = millis(request.lease);
-        let (lease, kept_for) = (lease.to_string(), self.kept_for(lease));
+        let kept_for = match request.on_crash {
+            OnCrash::Rerun => self.kept_for(lease),
+            // Until somebody decides.
+            OnCrash::Hold => String::new(),
+        };
+        let lease = lease.to_string();
         let tail = record::tail(request);
         let invocation = Invocation {
             step: &script::RESERVE,
@@ -158,15 +164,33 @@ fn reserved(request: &Request<'_>, answer: Value) -> Result<Reserved, Error> {
         Value::BulkString(value) => {
             kept(request, value)?.ok_or_else(|| error::strange("a record that is not kept"))
         }
-        Value::Array(free_in) => match free_in[..] {
-            [Value::Int(millis)] => Ok(Reserved::InProgress {
-                free_in: u64::try_from(millis).ok().map(Duration::from_millis),
-            }),
+        Value::Array(held) => match &held[..] {
+            [Value::BulkString(fingerprint), Value::Int(free_in)] => {
+                reserved_by_another(request, fingerprint, *free_in)
+            }
             _ => Err(error::strange("a list")),
         },
-        Value::SimpleString(_) => Ok(Reserved::Mismatch),
         _ => Err(error::strange("something unknown")),
     }
+}
+
+fn reserved_by_another(
+    request: &Request<'_>,
+    fingerprint: &[u8],
+    free_in: i64,
+) -> Result<Reserved, Error> {
+    let fingerprint = <[u8; 17]>::try_from(fingerprint)
+        .map_err(|_| error::strange("a fingerprint of another length"))?;
+    if !Fingerprint::from_bytes(fingerprint).matches(request.fingerprint) {
+        return Ok(Reserved::Mismatch);
+    }
+    Ok(match u64::try_from(free_in) {
+        Ok(0) => Reserved::Abandoned,
+        Ok(millis) => Reserved::InProgress {
+            free_in: Some(Duration::from_millis(millis)),
+        },
+        Err(_) => Reserved::InProgress { free_in: None },
+    })
 }
 
 /// What a record that is kept answers; `None`: it is none that is kept.

@@ -13,5 +13,10 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 value = value:sub(1, 18) .. struct.pack('>I8', now + ARGV[3]) .. value:sub(27)
-redis.call('SET', KEYS[1], value, 'PX', ARGV[4])
+if redis.call('PTTL', KEYS[1]) == -1 then
+  -- It is kept until somebody decides.
+  redis.call('SET', KEYS[1], value)
+else
+  redis.call('SET', KEYS[1], value, 'PX', ARGV[4])
+end
 return 1
