@@ -87,6 +87,36 @@ impl Clock for ManualClock {
     }
 }
 
+/// The time of the tokio runtime, which a test may pause (`start_paused`): leases of the store and
+/// waits of the framework then pass together, and at once.
+#[derive(Clone, Copy, Debug)]
+pub struct TokioClock {
+    since: tokio::time::Instant,
+}
+
+impl TokioClock {
+    /// A clock at the same fixed day as [`ManualClock::new`].
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            since: tokio::time::Instant::now(),
+        }
+    }
+}
+
+impl Default for TokioClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for TokioClock {
+    fn now(&self) -> Moment {
+        let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Moment::from_millis(START.as_millis().saturating_add(millis))
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
