@@ -14,10 +14,20 @@ pub fn own() -> f64 {
 }
 
 fn of(pid: &str) -> f64 {
-    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else { return 0.0 };
+    let Ok(stat) = fs::read_to_string(format!("/proc/{pid}/stat")) else {
+        return 0.0;
+    };
     // Fields are counted from behind the command's name, which may contain anything.
-    let Some((_, fields)) = stat.rsplit_once(") ") else { return 0.0 };
-    let tick = |n: usize| fields.split(' ').nth(n).and_then(|f| f.parse::<f64>().ok()).unwrap_or(0.0);
+    let Some((_, fields)) = stat.rsplit_once(") ") else {
+        return 0.0;
+    };
+    let tick = |n: usize| {
+        fields
+            .split(' ')
+            .nth(n)
+            .and_then(|f| f.parse::<f64>().ok())
+            .unwrap_or(0.0)
+    };
     (tick(11) + tick(12)) / TICKS
 }
 
@@ -31,19 +41,31 @@ pub struct Servers {
 impl Servers {
     /// The backends of a local Postgres.
     pub fn postgres(pool: PgPool) -> Self {
-        Self { postgres: Some(pool), pids: Vec::new() }
+        Self {
+            postgres: Some(pool),
+            pids: Vec::new(),
+        }
     }
 
     /// Given processes.
     pub fn pids(pids: impl IntoIterator<Item = u32>) -> Self {
-        Self { postgres: None, pids: pids.into_iter().map(|pid| pid.to_string()).collect() }
+        Self {
+            postgres: None,
+            pids: pids.into_iter().map(|pid| pid.to_string()).collect(),
+        }
     }
 
     pub(crate) async fn total(&self) -> f64 {
         let mut pids = self.pids.clone();
         if let Some(pool) = &self.postgres {
-            let active = "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'client backend'";
-            pids.extend(sqlx::query_scalar::<_, String>(active).fetch_all(pool).await.unwrap_or_default());
+            let active =
+                "SELECT pid::text FROM pg_stat_activity WHERE backend_type = 'client backend'";
+            pids.extend(
+                sqlx::query_scalar::<_, String>(active)
+                    .fetch_all(pool)
+                    .await
+                    .unwrap_or_default(),
+            );
         }
         pids.iter().map(|pid| of(pid)).sum()
     }

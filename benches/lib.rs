@@ -26,7 +26,10 @@ impl Variant {
         F: Fn(u64) -> Fut + Send + Sync + 'static,
         Fut: Future<Output = ()> + Send + 'static,
     {
-        Self { name, call: Arc::new(move |n| Box::pin(call(n))) }
+        Self {
+            name,
+            call: Arc::new(move |n| Box::pin(call(n))),
+        }
     }
 }
 
@@ -46,7 +49,13 @@ struct Sample {
 }
 
 /// Runs all variants at `clients` concurrent callers and prints a table; the first is the base.
-pub async fn compare(title: &str, variants: &[Variant], clients: usize, plan: Plan, servers: &cpu::Servers) {
+pub async fn compare(
+    title: &str,
+    variants: &[Variant],
+    clients: usize,
+    plan: Plan,
+    servers: &cpu::Servers,
+) {
     let mut samples: Vec<Vec<Sample>> = vec![Vec::new(); variants.len()];
     for round in 0..=plan.rounds {
         for turn in 0..variants.len() {
@@ -62,12 +71,7 @@ pub async fn compare(title: &str, variants: &[Variant], clients: usize, plan: Pl
     print(title, variants, clients, &samples);
 }
 
-async fn run(
-    variant: &Variant,
-    clients: usize,
-    time: Duration,
-    servers: &cpu::Servers,
-) -> Sample {
+async fn run(variant: &Variant, clients: usize, time: Duration, servers: &cpu::Servers) -> Sample {
     static RUNS: AtomicU64 = AtomicU64::new(0);
     let this = RUNS.fetch_add(1, Ordering::Relaxed) << 8;
     let stop = Arc::new(AtomicBool::new(false));
@@ -93,7 +97,10 @@ async fn run(
         done += task.await.expect("a call panicked");
     }
     let took = begun.elapsed().as_secs_f64();
-    let (client_cpu, server_cpu) = (cpu::own() - client_before, servers.total().await - server_before);
+    let (client_cpu, server_cpu) = (
+        cpu::own() - client_before,
+        servers.total().await - server_before,
+    );
     let calls = done.max(1) as f64;
     Sample {
         per_second: done as f64 / took,
@@ -113,7 +120,11 @@ fn print(title: &str, variants: &[Variant], clients: usize, samples: &[Vec<Sampl
             "| {} | {:.0} | {:.2} | {:.0} | {:.0} | {:.2} |",
             variant.name,
             median(own.iter().map(|s| s.per_second)),
-            median(ratios.clone().map(|(s, base)| s.per_second / base.per_second)),
+            median(
+                ratios
+                    .clone()
+                    .map(|(s, base)| s.per_second / base.per_second)
+            ),
             median(own.iter().map(|s| s.client_cpu)),
             median(own.iter().map(|s| s.server_cpu)),
             median(ratios.map(|(s, base)| cpu(s) / cpu(base).max(0.001))),

@@ -14,12 +14,23 @@ pub(crate) enum BenchError {
     Sql(#[from] sqlx::Error),
 }
 
-#[idempotent(key = "order:merchant-7:{n}", ttl = "7d", store = "tx", scope = "bench.caller")]
+#[idempotent(
+    key = "order:merchant-7:{n}",
+    ttl = "7d",
+    store = "tx",
+    scope = "bench.caller"
+)]
 async fn create(tx: &mut PgTransaction<'_>, n: u64) -> Result<Order, BenchError> {
     Ok(business(tx, n).await?)
 }
 
-#[idempotent(key = "order:merchant-7:{n}", ttl = "7d", store = "pool", tx = "tx", scope = "bench.owned")]
+#[idempotent(
+    key = "order:merchant-7:{n}",
+    ttl = "7d",
+    store = "pool",
+    tx = "tx",
+    scope = "bench.owned"
+)]
 async fn create_owned(pool: &PgPool, n: u64) -> Result<Order, BenchError> {
     Ok(business(tx, n).await?)
 }
@@ -63,6 +74,10 @@ pub(crate) async fn owned_replay(pool: &PgPool, n: u64) -> Result<(), Failure> {
 }
 
 pub(crate) async fn mixed<const PERCENT: u64>(pool: &PgPool, n: u64) -> Result<(), Failure> {
-    create_owned(pool, repeats::<PERCENT>(n).unwrap_or(n | 1 << 62 | PERCENT << 48)).await?;
+    create_owned(
+        pool,
+        repeats::<PERCENT>(n).unwrap_or(n | 1 << 62 | PERCENT << 48),
+    )
+    .await?;
     Ok(())
 }

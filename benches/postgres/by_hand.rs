@@ -23,18 +23,25 @@ pub(crate) async fn business(conn: &mut PgConnection, n: u64) -> Result<Order, s
     let id = i64::try_from(n & 0x7fff_ffff_ffff_ffff).unwrap_or(0);
     // Random as order numbers are, so that the index is not appended to.
     let unique = id.wrapping_mul(0x5851_f42d_4c95_7f2d);
-    sqlx::query("INSERT INTO bench_order (id, merchant, cents) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING")
-        .bind(unique)
-        .bind("merchant-7")
-        .bind(1299_i64)
-        .execute(&mut *conn)
-        .await?;
+    sqlx::query(
+        "INSERT INTO bench_order (id, merchant, cents) VALUES ($1, $2, $3) ON CONFLICT DO NOTHING",
+    )
+    .bind(unique)
+    .bind("merchant-7")
+    .bind(1299_i64)
+    .execute(&mut *conn)
+    .await?;
     sqlx::query("UPDATE bench_account SET balance = balance + $2 WHERE id = $1")
         .bind(i32::try_from(unique.rem_euclid(10_000)).unwrap_or(0))
         .bind(1299_i64)
         .execute(&mut *conn)
         .await?;
-    Ok(Order { id, merchant: "merchant-7".into(), cents: 1299, note: "x".repeat(140) })
+    Ok(Order {
+        id,
+        merchant: "merchant-7".into(),
+        cents: 1299,
+        note: "x".repeat(140),
+    })
 }
 
 pub(crate) async fn bare(pool: &PgPool, n: u64) -> Result<(), Failure> {

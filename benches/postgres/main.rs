@@ -12,8 +12,8 @@ use std::time::Duration;
 use clap::Parser;
 use idem_benches::cpu::Servers;
 use idem_benches::{Plan, Variant, compare};
-use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 use sqlx::PgPool;
+use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
 #[derive(Parser)]
 struct Args {
@@ -46,11 +46,21 @@ async fn main() {
     let sync = if args.sync { "on" } else { "off" };
     let options = options.options([("synchronous_commit", sync)]);
     // Every client has a connection: what is compared is the work, not the wait for the pool.
-    let pool = PgPoolOptions::new().max_connections(40).connect_with(options).await.expect("a server");
+    let pool = PgPoolOptions::new()
+        .max_connections(40)
+        .connect_with(options)
+        .await
+        .expect("a server");
     prepare(&pool).await;
-    let plan = Plan { rounds: args.rounds, time: Duration::from_secs_f64(args.seconds) };
+    let plan = Plan {
+        rounds: args.rounds,
+        time: Duration::from_secs_f64(args.seconds),
+    };
     let servers = Servers::postgres(pool.clone());
-    println!("synchronous_commit = {sync}, {} rounds of {} s", args.rounds, args.seconds);
+    println!(
+        "synchronous_commit = {sync}, {} rounds of {} s",
+        args.rounds, args.seconds
+    );
     for (title, variants) in sections(&pool) {
         if title.contains(&args.only) {
             for clients in &args.callers {
@@ -73,31 +83,49 @@ fn sections(pool: &PgPool) -> Vec<(&'static str, Vec<Variant>)> {
         };
     }
     vec![
-        ("first run, caller's transaction", variants! {
-            "by hand" => by_hand::first,
-            "attribute" => attribute::first,
-            "bare business transaction" => by_hand::bare,
-        }),
-        ("replay, caller's transaction", variants! {
-            "by hand" => by_hand::replay,
-            "attribute" => attribute::replay,
-        }),
-        ("first run, framework's transaction", variants! {
-            "by hand" => by_hand::first,
-            "attribute, tx = name" => attribute::owned_first,
-        }),
-        ("replay, framework's transaction", variants! {
-            "raw SELECT on the pool" => by_hand::select,
-            "attribute, tx = name" => attribute::owned_replay,
-        }),
-        ("50 % duplicates, framework's transaction", variants! {
-            "raw SELECT, else by hand" => by_hand::mixed::<50>,
-            "attribute, tx = name" => attribute::mixed::<50>,
-        }),
-        ("95 % duplicates, framework's transaction", variants! {
-            "raw SELECT, else by hand" => by_hand::mixed::<95>,
-            "attribute, tx = name" => attribute::mixed::<95>,
-        }),
+        (
+            "first run, caller's transaction",
+            variants! {
+                "by hand" => by_hand::first,
+                "attribute" => attribute::first,
+                "bare business transaction" => by_hand::bare,
+            },
+        ),
+        (
+            "replay, caller's transaction",
+            variants! {
+                "by hand" => by_hand::replay,
+                "attribute" => attribute::replay,
+            },
+        ),
+        (
+            "first run, framework's transaction",
+            variants! {
+                "by hand" => by_hand::first,
+                "attribute, tx = name" => attribute::owned_first,
+            },
+        ),
+        (
+            "replay, framework's transaction",
+            variants! {
+                "raw SELECT on the pool" => by_hand::select,
+                "attribute, tx = name" => attribute::owned_replay,
+            },
+        ),
+        (
+            "50 % duplicates, framework's transaction",
+            variants! {
+                "raw SELECT, else by hand" => by_hand::mixed::<50>,
+                "attribute, tx = name" => attribute::mixed::<50>,
+            },
+        ),
+        (
+            "95 % duplicates, framework's transaction",
+            variants! {
+                "raw SELECT, else by hand" => by_hand::mixed::<95>,
+                "attribute, tx = name" => attribute::mixed::<95>,
+            },
+        ),
     ]
 }
 
@@ -117,7 +145,9 @@ async fn prepare(pool: &PgPool) {
     ] {
         sqlx::query(table).execute(pool).await.expect("tables");
     }
-    idem::store::postgres::migrate(pool).await.expect("the record table");
+    idem::store::postgres::migrate(pool)
+        .await
+        .expect("the record table");
     for n in 0..RECORDED {
         attribute::recorded(pool, n).await.expect("a record");
     }

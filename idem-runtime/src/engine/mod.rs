@@ -15,6 +15,8 @@ mod coalesce;
 mod contract;
 mod driver;
 mod guard;
+#[cfg(feature = "_sqlx")]
+mod finish;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;

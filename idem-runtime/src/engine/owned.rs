@@ -9,6 +9,7 @@ use sqlx::{Pool, Transaction};
 
 use super::backoff::Backoff;
 use super::coalesce::{self, Follower, Joined, Leader};
+use super::finish::run_to_end;
 use super::transaction::{self, Look, RETRY_AFTER, completed, look, polling, replay};
 use super::{Contract, Driven, Driver, Entered, Replay, Run, Settlement, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind};
@@ -216,14 +217,13 @@ async fn read<D: Dialect>(
     }
 }
 
-/// Begins in a task of its own: a `BEGIN` whose future is dropped on the wire would leave the
-/// connection inside a transaction that nobody ends (sqlx 0.9 queues no rollback then).
+/// Begins, and goes on beginning when the call is dropped: a `BEGIN` whose future is dropped on the
+/// wire would leave the connection inside a transaction that nobody ends (decision 7).
 async fn begin<D: Dialect>(pool: &Pool<D>) -> Result<Transaction<'static, D>, Error> {
     let pool = pool.clone();
-    match tokio::spawn(async move { D::begin(&pool).await }).await {
-        Ok(begun) => begun.map_err(classify::<D>),
-        Err(ended) => Err(Error::new(ErrorKind::StoreUnavailable).caused_by(ended)),
-    }
+    run_to_end(async move { D::begin(&pool).await })
+        .await
+        .map_err(classify::<D>)
 }
 
 fn jitter(attempt: u32) -> Duration {
