@@ -14,9 +14,9 @@ mod call_path;
 mod coalesce;
 mod contract;
 mod driver;
-mod guard;
 #[cfg(feature = "_sqlx")]
 mod finish;
+mod guard;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
