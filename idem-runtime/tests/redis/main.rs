@@ -7,5 +7,16 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod calls;
+mod cluster;
 mod conformance;
+mod faults;
+mod format;
+mod leases;
+mod memory;
+mod processes;
+mod replicas;
+mod requests;
+mod settings;
 mod support;
+mod ttl;

@@ -1,15 +1,19 @@
 //! What these tests share.
 
+use std::future::Future;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
-use idem_runtime::fingerprint::Fingerprint;
-use idem_runtime::key::RecordId;
+use idem_runtime::Error;
+use idem_runtime::engine::{Contract, Entered, Run as _, enter, leave, share};
+use idem_runtime::fingerprint::{Fingerprint, FingerprintBuilder};
+use idem_runtime::key::{KeyBuilder, RecordId};
+use idem_runtime::operation::{Call, Operation};
 use idem_runtime::retention::Retention;
 use idem_runtime::store::redis::RedisStore;
 use idem_runtime::store::{Held, Request, Reservation, Reserved, Store};
-use idem_test_support::{Redis, RedisCluster};
+use idem_test_support::{Redis, RedisCluster, RedisServer};
 use redis::cluster::ClusterClient;
 use redis::cluster_async::ClusterConnection;
 
@@ -93,5 +97,40 @@ pub(crate) fn outcome_of(reserved: &Reserved) -> &[u8] {
     match reserved {
         Reserved::Completed { outcome, .. } => outcome,
         other => panic!("not completed: {other:?}"),
+    }
+}
+
+fn here() {}
+
+/// An idempotent call, as generated code makes it.
+pub(crate) async fn call<F>(
+    store: &RedisStore,
+    operation: &'static Operation,
+    key: impl ToString,
+    body: impl FnOnce() -> F,
+) -> Result<u64, Error>
+where
+    F: Future<Output = Result<u64, Error>>,
+{
+    let mut parts = KeyBuilder::new("");
+    parts.part(&*key.to_string());
+    let payload = FingerprintBuilder::none();
+    let call = Call::prepare(operation, &here, &[], parts, payload)?;
+    let contract = Contract::<u64, Error>::new();
+    match enter(&mut share(store), call, &contract).await {
+        Entered::Answer(answer) => answer,
+        Entered::Run(run) => {
+            let driven = run.driver().drive(body()).await;
+            leave(&mut share(store), run, driven, &contract).await
+        }
+    }
+}
+
+/// No key on the server is without an end.
+pub(crate) fn assert_every_key_ends(server: &RedisServer) {
+    for key in server.command(&["KEYS", "*"]).texts() {
+        let left = server.command(&["PTTL", &key]).number();
+        // -2: it has gone meanwhile.
+        assert_ne!(left, -1, "{key} has no end");
     }
 }

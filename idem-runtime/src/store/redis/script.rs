@@ -1,5 +1,6 @@
 //! The steps, each one script on one key.
 
+use std::future::Future;
 use std::sync::OnceLock;
 
 use ::redis::{Cmd, RedisError, RedisResult, Script, ServerErrorKind, Value};
@@ -51,24 +52,10 @@ pub(super) struct Invocation<'a> {
 }
 
 impl Invocation<'_> {
-    /// Runs it by its digest. A server that does not know it (restarted, promoted, flushed, a new
-    /// node of a cluster) is sent the text, which it remembers.
-    ///
-    /// A connection that broke is replaced and the script sent once more: every script answers its
-    /// own repetition as it answered the first time.
+    /// Runs it.
     pub(super) async fn run(&self, link: &Link, deadline: Instant) -> RedisResult<Value> {
-        let answer = match link.send(self.key, self.by_digest(), deadline).await {
-            Err(error) if link.may_repeat(&error) => {
-                link.send(self.key, self.by_digest(), deadline).await
-            }
-            answer => answer,
-        };
-        match answer {
-            Err(error) if unknown_script(&error) => {
-                link.send(self.key, self.by_text(), deadline).await
-            }
-            answer => answer,
-        }
+        self.insist(link, |command| link.send(self.key, command, deadline))
+            .await
     }
 
     /// As [`run`](Self::run), and tells how many replicas have it.
@@ -78,33 +65,36 @@ impl Invocation<'_> {
         replicas: Replicas,
         deadline: Instant,
     ) -> RedisResult<(Value, usize)> {
-        match self
-            .send_replicated(link, self.by_digest(), replicas, deadline)
-            .await
-        {
-            Err(error) if unknown_script(&error) => {
-                self.send_replicated(link, self.by_text(), replicas, deadline)
-                    .await
-            }
-            answer => answer,
-        }
-    }
-
-    async fn send_replicated(
-        &self,
-        link: &Link,
-        command: Cmd,
-        replicas: Replicas,
-        deadline: Instant,
-    ) -> RedisResult<(Value, usize)> {
-        let mut wait = ::redis::cmd("WAIT");
-        wait.arg(replicas.count).arg(replicas.millis);
-        let (answer, acknowledged) = link.send_pair(self.key, command, wait, deadline).await?;
+        let send = |command| {
+            let mut wait = ::redis::cmd("WAIT");
+            wait.arg(replicas.count).arg(replicas.millis);
+            link.send_pair(self.key, command, wait, deadline)
+        };
+        let (answer, acknowledged) = self.insist(link, send).await?;
         let acknowledged = match acknowledged {
             Value::Int(count) => usize::try_from(count).unwrap_or_default(),
             _ => 0,
         };
         Ok((answer, acknowledged))
+    }
+
+    /// Sends it by its digest. A server that does not know it (restarted, promoted, flushed, a new
+    /// node of a cluster) is sent the text, which it remembers.
+    ///
+    /// A connection that broke is replaced and the script sent once more: every script answers its
+    /// own repetition as it answered the first time, or that the reservation is not held any longer.
+    async fn insist<T, F>(&self, link: &Link, send: impl Fn(Cmd) -> F) -> RedisResult<T>
+    where
+        F: Future<Output = RedisResult<T>>,
+    {
+        let answer = match send(self.by_digest()).await {
+            Err(error) if link.may_repeat(&error) => send(self.by_digest()).await,
+            answer => answer,
+        };
+        match answer {
+            Err(error) if unknown_script(&error) => send(self.by_text()).await,
+            answer => answer,
+        }
     }
 
     fn by_digest(&self) -> Cmd {
