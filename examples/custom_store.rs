@@ -9,15 +9,15 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use idem::Error;
 use idem::bytes::Bytes;
 use idem::clock::{Clock, Moment};
 use idem::key::RecordId;
-use idem::protocol::{Decision, Event, Record, State, apply, decide};
+use idem::protocol::{Decision, Event, apply, decide};
 use idem::retention::Retention;
 use idem::store::{Held, Request, Reservation, Reserved, Store, Stored};
 use idem::testing::clock::ManualClock;
 use idem::testing::conformance::{Harness, Time, cases};
-use idem::{Error, ErrorKind};
 
 #[derive(Clone)]
 struct MapStore {
@@ -65,46 +65,19 @@ impl Store for MapStore {
         let (mut shelf, now) = (self.shelf(), self.clock.now());
         shelf.fences += 1;
         let record = shelf.records.get(&request.id).map(|stored| &stored.record);
-        let (owner, fingerprint, on_crash) = (request.owner, request.fingerprint, request.on_crash);
-        Ok(
-            match decide(record, owner, fingerprint, on_crash, shelf.fences, now) {
-                Decision::Grant(fence) => {
-                    let lease_until = Some(now.after(request.lease));
-                    let state = State::Reserved { owner, lease_until };
-                    let record = Record {
-                        fingerprint,
-                        fence,
-                        state,
-                    };
-                    let (scope, key) = (
-                        request.scope.to_owned(),
-                        request.key_text.map(str::to_owned),
-                    );
-                    shelf
-                        .records
-                        .insert(request.id, Stored::new(record, scope, key, now));
-                    Reserved::Granted(Reservation::new(request, fence))
-                }
-                Decision::AlreadyOurs(fence) => Reserved::Granted(Reservation::new(request, fence)),
-                Decision::Replay {
-                    outcome,
-                    recorded_at,
-                } => Reserved::Completed {
-                    outcome,
-                    recorded_at,
-                },
-                Decision::InProgress { lease_until } => Reserved::InProgress {
-                    free_in: lease_until.map(|until| now.until(until)),
-                },
-                Decision::OutcomeGone => Reserved::OutcomeGone,
-                Decision::Mismatch => Reserved::Mismatch,
-                Decision::Abandoned => Reserved::Abandoned,
-                other => {
-                    let unknown = Error::new(ErrorKind::StoreUnavailable);
-                    return Err(unknown.detail(format!("this store does not know {other:?}")));
-                }
-            },
-        )
+        let decision = decide(
+            record,
+            request.owner,
+            request.fingerprint,
+            request.on_crash,
+            shelf.fences,
+            now,
+        );
+        if let Decision::Grant(fence) = decision {
+            let stored = Stored::reserved(request, fence, now);
+            shelf.records.insert(request.id, stored);
+        }
+        Ok(Reserved::from_decision(decision, request, now))
     }
 
     async fn complete(
@@ -113,35 +86,15 @@ impl Store for MapStore {
         outcome: Bytes,
         retention: Retention,
     ) -> Result<Held, Error> {
-        let (owner, fence) = (held.owner, held.fence);
-        Ok(self.step(held, |now| {
-            let keep_until = retention
-                .millis()
-                .map(|ms| now.after(Duration::from_millis(ms)));
-            Event::Complete {
-                owner,
-                fence,
-                outcome,
-                keep_until,
-            }
-        }))
+        Ok(self.step(held, |now| held.completion(outcome, retention, now)))
     }
 
     async fn release(&self, held: &Reservation) -> Result<Held, Error> {
-        let (owner, fence) = (held.owner, held.fence);
-        Ok(self.step(held, |_| Event::Release { owner, fence }))
+        Ok(self.step(held, |_| held.giving_back()))
     }
 
     async fn renew(&self, held: &Reservation, lease: Duration) -> Result<Held, Error> {
-        let (owner, fence) = (held.owner, held.fence);
-        Ok(self.step(held, |now| {
-            let lease_until = now.after(lease);
-            Event::Renew {
-                owner,
-                fence,
-                lease_until,
-            }
-        }))
+        Ok(self.step(held, |now| held.renewal(lease, now)))
     }
 
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
@@ -152,10 +105,10 @@ impl Store for MapStore {
 
     async fn forget(&self, id: RecordId) -> Result<bool, Error> {
         let (mut shelf, now) = (self.shelf(), self.clock.now());
-        let forgettable = shelf.records.get(&id).is_some_and(|stored| {
-            let running = matches!(stored.record.state, State::Reserved { .. });
-            !stored.record.is_over(now) && (!running || stored.record.is_lapsed(now))
-        });
+        let forgettable = shelf
+            .records
+            .get(&id)
+            .is_some_and(|stored| !stored.record.is_over(now) && !stored.record.is_running(now));
         Ok(forgettable && shelf.records.remove(&id).is_some())
     }
 

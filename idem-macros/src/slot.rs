@@ -37,6 +37,13 @@ impl<T> Slot<T> {
         };
     }
 
+    /// Remembers that something was meant to be given.
+    pub(crate) fn refuse(&mut self) {
+        if matches!(self, Self::Absent) {
+            *self = Self::Refused;
+        }
+    }
+
     pub(crate) fn given(&self) -> Option<&Given<T>> {
         match self {
             Self::Given(given) => Some(given),

@@ -62,7 +62,7 @@ fn root_of(expr: &Expr) -> syn::Result<(Ident, bool)> {
             Some(ident) => Ok((ident.clone(), true)),
             None => refuse(
                 expr,
-                "is a path: a key is made of the function's arguments, their fields and methods",
+                "is a path: only the function's arguments, their fields and methods can be named here",
             ),
         },
         Expr::Field(field) => {
@@ -88,7 +88,7 @@ fn root_of(expr: &Expr) -> syn::Result<(Ident, bool)> {
         ),
         Expr::Call(_) | Expr::Macro(_) => refuse(
             expr,
-            "is a call: a key is made of the function's arguments, their fields and methods without arguments",
+            "is a call: only arguments, their fields and their methods without arguments can be named here",
         ),
         Expr::Reference(_) => refuse(expr, "borrows: leave the `&` out, a key part is only read"),
         Expr::Index(_) => refuse(
@@ -98,7 +98,7 @@ fn root_of(expr: &Expr) -> syn::Result<(Ident, bool)> {
         Expr::Try(_) => refuse(expr, "can fail: take the value out before the call"),
         _ => refuse(
             expr,
-            "is an expression: a key is made of the function's arguments, their fields and methods; write a method for the rest",
+            "is an expression: only arguments, their fields and their methods can be named here, write a method for the rest",
         ),
     }
 }
@@ -118,10 +118,12 @@ pub(crate) fn compact(tokens: &TokenStream) -> String {
     let mut text = tokens.to_string();
     for (spaced, tight) in [
         (" . ", "."),
-        (" ()", "()"),
+        (" :: ", "::"),
         ("& ", "&"),
         (" ?", "?"),
         (" [", "["),
+        (" (", "("),
+        ("! (", "!("),
     ] {
         text = text.replace(spaced, tight);
     }

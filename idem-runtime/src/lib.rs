@@ -16,6 +16,7 @@
 
 #[doc(hidden)]
 pub mod __private;
+mod answer;
 pub mod canonical;
 pub mod clock;
 pub mod engine;

@@ -1,5 +1,7 @@
 //! The suite on the memory store, and on stores that are broken in one way each.
 
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)]
+
 #[path = "stores/plain.rs"]
 mod plain;
 

@@ -1,7 +1,7 @@
 //! How the store expression is used, by its syntax. Whether the type keeps a store's promise is
 //! decided by the traits of the runtime.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Span, TokenStream};
 use quote::{ToTokens, quote, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned;
@@ -91,6 +91,13 @@ impl Access {
         }
     }
 
+    /// Where the user wrote it.
+    pub(super) fn span(&self) -> Span {
+        match self {
+            Self::Exclusive(tokens) | Self::Shared(tokens) | Self::Given(tokens) => tokens.span(),
+        }
+    }
+
     /// Applies `rewrite` to the user's tokens.
     pub(super) fn map(self, rewrite: impl Fn(TokenStream) -> TokenStream) -> Self {
         match self {
@@ -137,25 +144,19 @@ mod tests {
             (parse_quote!(tx), "&mut * tx"),
             (parse_quote!(&mut *tx), "&mut * tx"),
             (parse_quote!(&mut tx), "&mut * tx"),
-            (parse_quote!(store), "&mut p :: share (store)"),
-            (parse_quote!(pool), "&mut p :: share (&pool)"),
-            (parse_quote!(&pool), "&mut p :: share (&pool)"),
+            (parse_quote!(store), "&mut p::share (store)"),
+            (parse_quote!(pool), "&mut p::share (&pool)"),
+            (parse_quote!(&pool), "&mut p::share (&pool)"),
             (parse_quote!(own), "&mut own"),
             (parse_quote!(a), "&mut * a"),
-            (parse_quote!(b), "&mut p :: share (b)"),
+            (parse_quote!(b), "&mut p::share (b)"),
             (parse_quote!(self), "&mut * self"),
             (parse_quote!(self.tx), "&mut self.tx"),
-            (parse_quote!(&self.store), "&mut p :: share (&self.store)"),
-            (parse_quote!(STORE), "&mut p :: share (&STORE)"),
-            (
-                parse_quote!(crate::STORE),
-                "&mut p :: share (&crate :: STORE)",
-            ),
+            (parse_quote!(&self.store), "&mut p::share (&self.store)"),
+            (parse_quote!(STORE), "&mut p::share (&STORE)"),
+            (parse_quote!(crate::STORE), "&mut p::share (&crate::STORE)"),
             (parse_quote!(self.store()), "&mut (self.store())"),
-            (
-                parse_quote!(stores::of(&pool)),
-                "&mut (stores :: of (&pool))",
-            ),
+            (parse_quote!(stores::of(&pool)), "&mut (stores::of (&pool))"),
         ] {
             let expr: Expr = expr;
             assert_eq!(access(expr), expected);

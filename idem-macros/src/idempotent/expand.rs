@@ -10,7 +10,7 @@ use super::access::Access;
 use super::args::{Codec, RecordErr, Ttl};
 use super::plan::{Answer, Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
-use crate::hygiene::{allow_on_edge, allow_on_rebinding, ours, ours_at};
+use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
 
 pub(super) fn expand(plan: &Plan) -> TokenStream {
@@ -27,13 +27,13 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
         fn __idem_here() {}
         #[allow(dead_code)]
         static __IDEM_OPERATION: #private::Operation = #operation;
-        let __call = match { #call } {
-            ::core::result::Result::Ok(__call) => __call,
-            ::core::result::Result::Err(__error) => {
-                return ::core::result::Result::Err(::core::convert::From::from(__error));
+        let __idem_contract = #contract;
+        let __idem_call = match { #call } {
+            ::core::result::Result::Ok(__idem_call) => __idem_call,
+            ::core::result::Result::Err(__idem_error) => {
+                return __idem_contract.refuse(__idem_error);
             }
         };
-        let __contract = #contract;
         #run
     };
     plan.function.with_block(&block)
@@ -82,11 +82,11 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
 fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
     let separators = separators(&plan.key);
     let segments = plan.key.iter().map(|segment| match segment {
-        Segment::Literal(text) => quote_spanned!(ours()=> __key.literal(#text);),
+        Segment::Literal(text) => quote_spanned!(ours()=> __idem_key.literal(#text);),
         Segment::Hole(hole) => {
             let (span, value) = (ours_at(hole.span), &hole.value);
             let part = quote_spanned!(span=> &#value);
-            quote_spanned!(span=> #private::key_part(&mut __key, #part);)
+            quote_spanned!(span=> #private::key_part(&mut __idem_key, #part);)
         }
     });
     let payload = payload(&plan.payload, private);
@@ -98,14 +98,14 @@ fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
         }
     });
     let prepared = quote_spanned! {ours()=>
-        #private::Call::prepare(&__IDEM_OPERATION, &__idem_here, &[#(#identity),*], __key, __fingerprint)
+        #private::Call::prepare(&__IDEM_OPERATION, &__idem_here, &[#(#identity),*], __idem_key, __idem_fingerprint)
     };
     let prepared = match &plan.operation.ttl {
         Ttl::AtRunTime(ttl) => at_run_time(ttl, &prepared),
         _ => prepared,
     };
     quote_spanned! {ours()=>
-        let mut __key = #private::KeyBuilder::new(#separators);
+        let mut __idem_key = #private::KeyBuilder::new(#separators);
         #(#segments)*
         #payload
         #prepared
@@ -114,37 +114,48 @@ fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
 
 fn at_run_time(ttl: &Expr, prepared: &TokenStream) -> TokenStream {
     let span = ours_at(ttl.span());
-    let retained = quote_spanned!(span=> __call.retain_for(#ttl));
+    let retained = quote_spanned!(span=> __idem_call.retain_for(#ttl));
     quote_spanned! {ours()=>
         match #prepared {
-            ::core::result::Result::Ok(__call) => #retained,
-            ::core::result::Result::Err(__error) => ::core::result::Result::Err(__error),
+            ::core::result::Result::Ok(__idem_call) => #retained,
+            ::core::result::Result::Err(__idem_error) => ::core::result::Result::Err(__idem_error),
         }
     }
 }
 
 fn payload(payload: &Payload, private: &TokenStream) -> TokenStream {
-    let new = quote_spanned!(ours()=> let mut __fingerprint = #private::FingerprintBuilder::new(););
+    let new =
+        quote_spanned!(ours()=> let mut __idem_fingerprint = #private::FingerprintBuilder::new(););
     match payload {
         Payload::Nothing => quote_spanned! {ours()=>
-            let __fingerprint = #private::FingerprintBuilder::none();
+            let __idem_fingerprint = #private::FingerprintBuilder::none();
         },
         Payload::Chosen(holes) => {
             let parts = holes.iter().map(|hole| {
                 let (span, value) = (ours_at(hole.span), &hole.value);
-                let part = quote_spanned!(span=> &#value);
-                quote_spanned!(span=> #private::fingerprint_part(&mut __fingerprint, #part);)
+                quote_spanned! {span=>
+                    match &#value {
+                        __idem_part => (&&#private::PartProbe(__idem_part)).way().feed(&mut __idem_fingerprint, __idem_part),
+                    }
+                }
             });
-            quote_spanned!(ours()=> #new #(#parts)*)
+            quote_spanned! {ours()=>
+                #new
+                {
+                    #[allow(unused_imports)]
+                    use #private::{ProbeAnyPart as _, ProbeKeyPart as _};
+                    #(#parts)*
+                }
+            }
         }
         Payload::Arguments(arguments) if arguments.is_empty() => quote_spanned! {ours()=>
-            let __fingerprint = #private::FingerprintBuilder::new();
+            let __idem_fingerprint = #private::FingerprintBuilder::new();
         },
         Payload::Arguments(arguments) => {
             let parts = arguments.iter().map(|Binding { ident, cfg, .. }| {
                 quote_spanned! {ours()=>
                     #(#cfg)*
-                    (&&#private::Probe(&#ident)).feed(&mut __fingerprint);
+                    (&&#private::Probe(&#ident)).feed(&mut __idem_fingerprint);
                 }
             });
             quote_spanned! {ours()=>
@@ -173,12 +184,12 @@ fn contract(answer: &Answer, record_err: Option<&RecordErr>, private: &TokenStre
         }
         RecordErr::If(path) => {
             let span = ours_at(path.span());
-            quote_spanned!(span=> .recording(|__error| #path(__error)))
+            quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
         }
     });
     let span = ours_at(whole.span());
     quote_spanned! {span=>
-        #private::Contract::<#ok, #err>::new()
+        #private::contract::<#ok, #err>()
             .equality({
                 #[allow(unused_imports)]
                 use #private::{ProbeEq as _, ProbeNothing as _};
@@ -205,22 +216,29 @@ fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> 
 
 /// The caller's transaction, or a leased store.
 fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
+    let allow = allow_on_return();
+    let span = ours_at(access.span());
     let access = access.exclusive(private);
     let rebound = rebound(&plan.capture);
     let body = body(plan);
+    let enter = quote_spanned!(span=> #private::enter(#access, __idem_call, &__idem_contract));
+    let leave = quote_spanned! {span=>
+        #private::leave(#access, __idem_run, __idem_result, &__idem_contract)
+    };
     quote_spanned! {ours()=>
-        let __entered = #private::enter(#access, __call, &__contract).await;
-        match __entered {
-            #private::Entered::Answer(__answer) => __answer,
-            #private::Entered::Run(__run) => {
-                let __driver = #private::Run::driver(&__run);
-                let __result = {
+        let __idem_entered = #enter.await;
+        #allow
+        return match __idem_entered {
+            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Run(__idem_run) => {
+                let __idem_driver = #private::Run::driver(&__idem_run);
+                let __idem_result = {
                     #rebound
-                    __driver.drive(#body).await
+                    __idem_driver.drive(#body).await
                 };
-                #private::leave(#access, __run, __result, &__contract).await
+                #leave.await
             }
-        }
+        };
     }
 }
 
@@ -232,36 +250,40 @@ fn own(
     retry: Option<u32>,
     private: &TokenStream,
 ) -> TokenStream {
+    let allow = allow_on_return();
+    let span = ours_at(pool.span());
     let pool = pool.shared();
+    let open = quote_spanned!(span=> #private::open(#pool, __idem_call, &__idem_contract));
     let rebound = rebound(&plan.capture);
     let body = body(plan);
     let result = quote_spanned! {ours()=>
-        let __driver = #private::Run::driver(&__run);
-        let __result = {
+        let __idem_driver = #private::Run::driver(&__idem_run);
+        let __idem_result = {
             #rebound
-            let #name = __run.transaction();
-            __driver.drive(#body).await
+            let #name = __idem_run.transaction();
+            __idem_driver.drive(#body).await
         };
     };
     let run = match retry {
         None => quote_spanned! {ours()=> {
             #result
-            #private::close(__run, __result, &__contract).await
+            #private::close(__idem_run, __idem_result, &__idem_contract).await
         }},
         Some(_) => quote_spanned! {ours()=> loop {
             #result
-            match #private::close_or_again(__run, __result, &__contract).await {
-                #private::Closed::Answer(__answer) => break __answer,
-                #private::Closed::Again(__again) => __run = __again,
+            match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
+                #private::Closed::Answer(__idem_answer) => break __idem_answer,
+                #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
             }
         }},
     };
     quote_spanned! {ours()=>
-        let __entered = #private::open(#pool, __call, &__contract).await;
-        match __entered {
-            #private::Entered::Answer(__answer) => __answer,
-            #private::Entered::Run(mut __run) => #run
-        }
+        let __idem_entered = #open.await;
+        #allow
+        return match __idem_entered {
+            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Run(mut __idem_run) => #run
+        };
     }
 }
 
@@ -311,7 +333,7 @@ fn edge(whole: &Type, capture: &Capture) -> TokenStream {
     let span = ours_at(whole.span());
     let moved = (!capture.by_move).then(|| {
         let moved = capture.moved.iter().map(
-            |Binding { ident, cfg, .. }| quote_spanned!(ours()=> #(#cfg)* let __moved = #ident;),
+            |Binding { ident, cfg, .. }| quote_spanned!(ours()=> #(#cfg)* let __idem_moved = #ident;),
         );
         quote_spanned!(ours()=> #(#moved)*)
     });
@@ -319,8 +341,8 @@ fn edge(whole: &Type, capture: &Capture) -> TokenStream {
         #allow
         if false {
             #moved
-            let __edge: #whole = loop {};
-            return __edge;
+            let __idem_edge: #whole = loop {};
+            return __idem_edge;
         }
     }
 }

@@ -7,7 +7,7 @@ use super::function::Function;
 use crate::bindings::{Binding, rename_self, unparenthesised};
 use crate::errors::Errors;
 use crate::slot::Given;
-use crate::suggest::{closest, listed};
+use crate::suggest::{closest, did_you_mean, one_of};
 use crate::template::{Hole, Segment, plain, separates};
 
 /// Refuses a key that identifies nothing, or two calls as one.
@@ -90,19 +90,13 @@ pub(super) fn check_name<'a>(
     let names = || names.iter().map(String::as_str);
     let at = hole.at();
     let message = if name == "self" {
-        format!("`self` is not there{at}: this function has no receiver")
+        format!("this function has no `self`{at}: it has no receiver")
     } else if bindings.is_empty() {
         format!("no argument is named `{name}`{at}: the function has none that has a name")
-    } else if let Some(meant) = closest(&name, names()) {
-        format!(
-            "no argument is named `{name}`{at}: did you mean `{meant}`? There are {}",
-            listed(names())
-        )
     } else {
-        format!(
-            "no argument is named `{name}`{at}: there are {}",
-            listed(names())
-        )
+        let suggestion = closest(&name, names()).map_or_else(String::new, did_you_mean);
+        let all = one_of(names());
+        format!("no argument is named `{name}`{suggestion}{at}: expected {all}")
     };
     errors.at(hole.span, message);
     None

@@ -15,7 +15,6 @@ use super::{Contract, Driven, Driver, Entered, Replay, Run, Settlement, Step, ca
 use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::{Answered, Report};
 use crate::operation::{Call, InProgress};
-use crate::outcome::{Outcome, ServiceError};
 use crate::protocol::Owner;
 use crate::store::sql::{Dialect, NewRow, OwnPool, Records, Running, classify};
 
@@ -64,7 +63,7 @@ pub enum Closed<T, E, D: Dialect> {
 ///
 /// # Cancel safety
 /// The transaction, if begun, is rolled back; waiting calls go on without this one.
-pub async fn open<T: Outcome, E: ServiceError, P: OwnPool + ?Sized>(
+pub async fn open<T, E, P: OwnPool + ?Sized>(
     pool: &P,
     call: Call,
     contract: &Contract<T, E>,
@@ -79,10 +78,10 @@ pub async fn open<T: Outcome, E: ServiceError, P: OwnPool + ?Sized>(
             let recorded_at = replay.recorded_at;
             match replay.answer(contract) {
                 Ok(answer) => (Answered::Replay { recorded_at }, Entered::Answer(answer)),
-                Err(error) => (Answered::Refused, Entered::Answer(Err(error.into()))),
+                Err(error) => (Answered::Refused, Entered::Answer(contract.refuse(error))),
             }
         }
-        Err(error) => (Answered::Refused, Entered::Answer(Err(error.into()))),
+        Err(error) => (Answered::Refused, Entered::Answer(contract.refuse(error))),
     };
     report.answered(id, answered);
     entered
@@ -238,7 +237,7 @@ fn jitter(attempt: u32) -> Duration {
 /// # Cancel safety
 /// The transaction is rolled back, unless the commit was already sent: then the outcome is unknown
 /// to this caller, and the next call with the key finds it.
-pub async fn close<T: Outcome, E: ServiceError, D: Dialect>(
+pub async fn close<T, E, D: Dialect>(
     run: OwnedRun<D>,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
@@ -254,7 +253,7 @@ pub async fn close<T: Outcome, E: ServiceError, D: Dialect>(
 ///
 /// # Cancel safety
 /// As [`close`].
-pub async fn close_or_again<T: Outcome, E: ServiceError, D: Dialect>(
+pub async fn close_or_again<T, E, D: Dialect>(
     run: OwnedRun<D>,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
@@ -280,9 +279,9 @@ pub async fn close_or_again<T: Outcome, E: ServiceError, D: Dialect>(
                 Ok(Step::Replay(replay)) => Closed::Answer(
                     replay
                         .answer(contract)
-                        .unwrap_or_else(|error| Err(error.into())),
+                        .unwrap_or_else(|error| contract.refuse(error)),
                 ),
-                Err(error) => Closed::Answer(Err(error.into())),
+                Err(error) => Closed::Answer(contract.refuse(error)),
             }
         }
     }
@@ -300,20 +299,20 @@ enum Finished<T, E, D: Dialect> {
     },
 }
 
-async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
+async fn finish<T, E, D: Dialect>(
     run: OwnedRun<D>,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
 ) -> Finished<T, E, D> {
     let result = match driven {
         Driven::Finished(result) => result,
-        Driven::LeaseLost => Err(run.call.error(ErrorKind::LostOwnership).into()),
+        Driven::LeaseLost => contract.refuse(run.call.error(ErrorKind::LostOwnership)),
     };
     let settlement = match contract.settlement(&run.call, &result) {
         Ok(settlement) => settlement,
         Err(error) => {
             let _ = run.tx.rollback().await;
-            return Finished::Answer(Err(error.effect_is(Effect::None).into()));
+            return Finished::Answer(contract.refuse(error.effect_is(Effect::None)));
         }
     };
     let OwnedRun {
@@ -346,7 +345,7 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
         }
         (Ok(_), Settlement::Release) => {
             let _ = tx.rollback().await;
-            return Finished::Answer(Err(call.error(ErrorKind::OutcomeNotRecordable).into()));
+            return Finished::Answer(contract.refuse(call.error(ErrorKind::OutcomeNotRecordable)));
         }
     };
     let committed = async {
@@ -359,13 +358,13 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
             Finished::Answer(result)
         }
         Err(error) if error.kind() == ErrorKind::RetryTransaction => Finished::GivenUp {
-            error: Err(error.into()),
+            error: contract.refuse(error),
             pool,
             records,
             call,
             leader,
         },
-        Err(error) => Finished::Answer(Err(error.into())),
+        Err(error) => Finished::Answer(contract.refuse(error)),
     }
 }
 

@@ -135,6 +135,12 @@ impl Record {
         matches!(self.state, State::Reserved { lease_until: Some(until), .. } if until <= now)
     }
 
+    /// Whether this is a reservation whose lease is not over at `now`.
+    #[must_use]
+    pub fn is_running(&self, now: Moment) -> bool {
+        matches!(self.state, State::Reserved { .. }) && !self.is_lapsed(now)
+    }
+
     /// Whether this is `owner`'s reservation, its lease over or not.
     #[must_use]
     pub fn is_reserved_by(&self, owner: Owner) -> bool {

@@ -16,7 +16,7 @@ use super::{Held, Request, Reservation, Reserved, Store, Stored};
 use crate::clock::{Clock, Moment, SharedClock, SteadyClock};
 use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
-use crate::protocol::{Decision, Event, Fence, Record, State, apply, decide};
+use crate::protocol::{Decision, Event, Fence, State, apply, decide};
 use crate::retention::Retention;
 
 const SHARDS: usize = 64;
@@ -203,59 +203,25 @@ impl MemoryStore {
         let now = self.now();
         let floor = self.inner.fence.fetch_add(1, Ordering::Relaxed);
         let old = records.get(&request.id);
-        let record = old.map(|stored| &stored.record);
-        let reserved = match decide(
-            record,
+        let decision = decide(
+            old.map(|stored| &stored.record),
             request.owner,
             request.fingerprint,
             request.on_crash,
             floor,
             now,
-        ) {
-            Decision::Grant(fence) => {
-                let event = Event::Reserve {
-                    owner: request.owner,
-                    fence,
-                    fingerprint: request.fingerprint,
-                    lease_until: Some(now.after(request.lease)),
-                };
-                let granted = apply(record, event, now).ok().flatten();
-                let Some(record) = granted else {
-                    return Err(Error::new(ErrorKind::StoreUnavailable)
-                        .detail("the reservation was granted and could not be applied"));
-                };
-                if old.is_none() && room.take().is_none() {
-                    // It was there a moment ago and went in between.
-                    self.inner.count.fetch_add(1, Ordering::Relaxed);
-                }
-                let stored = Stored {
-                    record,
-                    scope: request.scope.to_owned(),
-                    key_text: request.key_text.map(str::to_owned),
-                    created_at: now,
-                };
-                records.insert(request.id, stored);
-                Reserved::Granted(Reservation::new(request, fence))
+        );
+        if let Decision::Grant(fence) = decision {
+            if old.is_none() && room.take().is_none() {
+                // It was there a moment ago and went in between.
+                self.inner.count.fetch_add(1, Ordering::Relaxed);
             }
-            Decision::AlreadyOurs(fence) => Reserved::Granted(Reservation::new(request, fence)),
-            Decision::Replay {
-                outcome,
-                recorded_at,
-            } => Reserved::Completed {
-                outcome,
-                recorded_at,
-            },
-            Decision::InProgress { lease_until } => Reserved::InProgress {
-                free_in: lease_until.map(|until| now.until(until)),
-            },
-            Decision::OutcomeGone => Reserved::OutcomeGone,
-            Decision::Mismatch => Reserved::Mismatch,
-            Decision::Abandoned => Reserved::Abandoned,
-        };
+            records.insert(request.id, Stored::reserved(request, fence, now));
+        }
         if room.is_some() {
             self.inner.count.fetch_sub(1, Ordering::Relaxed);
         }
-        Ok(reserved)
+        Ok(Reserved::from_decision(decision, request, now))
     }
 }
 
@@ -293,29 +259,17 @@ impl Store for MemoryStore {
         outcome: Bytes,
         retention: Retention,
     ) -> Result<Held, Error> {
-        let Reservation { owner, fence, .. } = *reservation;
-        Ok(self.step(reservation, |now| Event::Complete {
-            owner,
-            fence,
-            outcome,
-            keep_until: retention
-                .millis()
-                .map(|millis| now.after(Duration::from_millis(millis))),
+        Ok(self.step(reservation, |now| {
+            reservation.completion(outcome, retention, now)
         }))
     }
 
     async fn release(&self, reservation: &Reservation) -> Result<Held, Error> {
-        let Reservation { owner, fence, .. } = *reservation;
-        Ok(self.step(reservation, |_| Event::Release { owner, fence }))
+        Ok(self.step(reservation, |_| reservation.giving_back()))
     }
 
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Held, Error> {
-        let Reservation { owner, fence, .. } = *reservation;
-        Ok(self.step(reservation, |now| Event::Renew {
-            owner,
-            fence,
-            lease_until: now.after(lease),
-        }))
+        Ok(self.step(reservation, |now| reservation.renewal(lease, now)))
     }
 
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
@@ -332,10 +286,9 @@ impl Store for MemoryStore {
         let shard = self.shard(id);
         let mut records = shard.lock();
         let now = self.now();
-        let held = |record: &Record| matches!(record.state, State::Reserved { lease_until, .. } if lease_until.is_none_or(|until| until > now));
         // One that is over counts as absent already: there is nothing to forget.
         let forgotten = match records.get(&id) {
-            Some(stored) if !held(&stored.record) => !stored.record.is_over(now),
+            Some(stored) if !stored.record.is_running(now) => !stored.record.is_over(now),
             _ => return Ok(false),
         };
         records.remove(&id);

@@ -251,7 +251,11 @@ async fn a_call_inside_itself_is_seen_through_others() {
         depth: u64,
     ) -> std::pin::Pin<Box<dyn Future<Output = Result<u64, Failure>> + Send>> {
         Box::pin(async move {
-            let operation = if depth % 2 == 0 { &PAYING } else { &REFUNDING };
+            let operation = if depth.is_multiple_of(2) {
+                &PAYING
+            } else {
+                &REFUNDING
+            };
             call(&store, operation, "7", || pay(store.clone(), depth + 1)).await
         })
     }

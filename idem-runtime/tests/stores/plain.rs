@@ -9,7 +9,7 @@ use idem_runtime::Error;
 use idem_runtime::clock::{Clock as _, Moment};
 use idem_runtime::fingerprint::Fingerprint;
 use idem_runtime::key::RecordId;
-use idem_runtime::protocol::{Decision, Event, OnCrash, Owner, Record, State, apply, decide};
+use idem_runtime::protocol::{Decision, Event, OnCrash, Owner, State, apply, decide};
 use idem_runtime::retention::Retention;
 use idem_runtime::store::{Held, Request, Reservation, Reserved, Store, Stored};
 use idem_runtime::testing::clock::ManualClock;
@@ -171,52 +171,28 @@ impl Store for PlainStore {
         let mut records = self.records();
         let decision = early.unwrap_or_else(|| self.decide(&mut records, request));
         let now = self.clock.now();
-        Ok(match decision {
-            Decision::Grant(fence) => {
-                let lease_until = match self.has(Flaw::LeaseIsForever) {
+        if let Decision::Grant(fence) = decision {
+            let mut stored = Stored::reserved(request, fence, now);
+            if let State::Reserved { lease_until, .. } = &mut stored.record.state {
+                *lease_until = Some(match self.has(Flaw::LeaseIsForever) {
                     true => Moment::from_millis(u64::MAX),
                     false => self.later(now, request.lease),
-                };
-                let record = Record {
-                    fingerprint: request.fingerprint,
-                    fence,
-                    state: State::Reserved {
-                        owner: request.owner,
-                        lease_until: Some(lease_until),
-                    },
-                };
-                let (scope, key) = (request.scope.into(), request.key_text.map(Into::into));
-                let stored = Stored::new(record, scope, key, now);
-                records.all.insert(request.id, stored);
-                Reserved::Granted(Reservation::new(request, fence))
+                });
             }
-            Decision::AlreadyOurs(fence) => Reserved::Granted(Reservation::new(request, fence)),
-            Decision::Replay {
-                outcome,
+            records.all.insert(request.id, stored);
+        }
+        if self.has(Flaw::ReadingExtends)
+            && matches!(decision, Decision::Replay { .. })
+            && let Some(stored) = records.all.get_mut(&request.id)
+            && let State::Completed {
+                keep_until: Some(until),
                 recorded_at,
-            } => {
-                if self.has(Flaw::ReadingExtends)
-                    && let Some(stored) = records.all.get_mut(&request.id)
-                    && let State::Completed {
-                        keep_until: Some(until),
-                        recorded_at,
-                        ..
-                    } = &mut stored.record.state
-                {
-                    *until = now.after(recorded_at.until(*until));
-                }
-                Reserved::Completed {
-                    outcome,
-                    recorded_at,
-                }
-            }
-            Decision::InProgress { lease_until } => Reserved::InProgress {
-                free_in: lease_until.map(|until| now.until(until)),
-            },
-            Decision::Mismatch => Reserved::Mismatch,
-            Decision::Abandoned => Reserved::Abandoned,
-            _ => Reserved::OutcomeGone,
-        })
+                ..
+            } = &mut stored.record.state
+        {
+            *until = now.after(recorded_at.until(*until));
+        }
+        Ok(Reserved::from_decision(decision, request, now))
     }
 
     async fn complete(
@@ -280,8 +256,7 @@ impl Store for PlainStore {
                 None => Held::No,
             });
         }
-        let Reservation { owner, fence, .. } = *held;
-        Ok(self.step(held, |_| Event::Release { owner, fence }))
+        Ok(self.step(held, |_| held.giving_back()))
     }
 
     async fn renew(&self, held: &Reservation, lease: Duration) -> Result<Held, Error> {

@@ -6,7 +6,7 @@ use tokio::sync::mpsc;
 
 use super::{ARGUMENT, GO, LINED_UP, MARK, ROLE};
 
-/// Runs the role that the parent asked for, then ends the process. Called by [`child_roles!`].
+/// Runs the role that the parent asked for, then ends the process. Called by [`child_roles!`](crate::child_roles).
 pub fn entry<F: Future<Output = ()>>(run: impl FnOnce(Args) -> F) {
     let Ok(role) = std::env::var(ROLE) else {
         return;
@@ -81,7 +81,7 @@ impl Args {
         self.get(n).parse().expect("the argument is a number")
     }
 
-    /// Waits for a line that the parent [tells](Child::tell).
+    /// Waits for a line that the parent [tells](super::Child::tell).
     pub async fn hear(&self) -> String {
         match self.hear.lock().await.recv().await {
             Some(line) => line,

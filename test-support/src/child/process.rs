@@ -80,7 +80,7 @@ impl Child {
         self.process().id()
     }
 
-    /// Sends the child one line, for [`Args::hear`].
+    /// Sends the child one line, for [`Args::hear`](super::Args::hear).
     ///
     /// # Panics
     /// When the child no longer listens.

@@ -338,12 +338,7 @@ pub async fn moments_are_those_of_the_records_life<S: Store>(harness: &Harness<S
         "a status query, or `Age` of a replay, tells nonsense",
         &got,
     );
-    let (kept, want) = (recorded.until(kept), retention);
-    let apart = if kept > want {
-        kept - want
-    } else {
-        want - kept
-    };
+    let apart = recorded.until(kept).abs_diff(retention);
     law(
         apart <= Duration::from_millis(50),
         "the end shown is the retention after the completion, to 50 ms",
