@@ -258,7 +258,9 @@ async fn read<D: Dialect>(
 /// wire would leave the connection inside a transaction that nobody ends (decision 7).
 async fn begin<D: Dialect>(pool: &Pool<D>) -> Result<Transaction<'static, D>, Error> {
     let pool = pool.clone();
-    run_to_end(async move { D::begin(&pool).await }).await.map_err(classify::<D>)
+    run_to_end(async move { D::begin(&pool).await })
+        .await
+        .map_err(classify::<D>)
 }
 
 fn jitter(attempt: u32) -> Duration {
