@@ -16,6 +16,7 @@
 
 #[doc(hidden)]
 pub mod __private;
+mod answer;
 pub mod canonical;
 pub mod clock;
 pub mod engine;
@@ -25,6 +26,8 @@ pub mod key;
 pub mod observe;
 pub mod operation;
 pub mod outcome;
+#[doc(hidden)]
+pub mod probe;
 pub mod protocol;
 pub mod retention;
 pub mod store;

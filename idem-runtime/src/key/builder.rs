@@ -31,7 +31,14 @@ impl KeyBuilder {
 
     /// Appends a literal segment of the template.
     pub fn literal(&mut self, segment: &str) {
-        self.text.push_str(segment);
+        // Parts bring `%` only in front of two hexadecimal digits; doubled, one that separates parts
+        // cannot be read as the beginning of an escape.
+        for (i, piece) in segment.split('%').enumerate() {
+            if i > 0 {
+                self.text.push_str("%%");
+            }
+            self.text.push_str(piece);
+        }
     }
 
     /// Appends a part, escaped. An empty one is remembered and refused by [`KeyBuilder::finish`].
@@ -45,6 +52,11 @@ impl KeyBuilder {
         if self.text.len() == before && self.empty_part.is_none() {
             self.empty_part = Some(self.parts);
         }
+    }
+
+    /// The text so far, whether or not it makes a key.
+    pub(crate) fn text(&self) -> &str {
+        &self.text
     }
 
     /// The key.

@@ -1,0 +1,358 @@
+//! Stage 3: tokens. A descriptor, one call of the runtime, the body. No decision is taken here that
+//! is not in the plan.
+
+use proc_macro2::{Delimiter, Group, Ident, TokenStream};
+use quote::{quote, quote_spanned};
+use syn::spanned::Spanned;
+use syn::{Expr, Type};
+
+use super::access::Access;
+use super::args::{Codec, RecordErr, Ttl};
+use super::plan::{Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
+use crate::bindings::Binding;
+use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
+use crate::template::{Segment, separators};
+
+pub(super) fn expand(plan: &Plan) -> TokenStream {
+    let private = &plan.krate.private();
+    let operation = operation(&plan.operation, &plan.mode, private);
+    let call = call(plan, private);
+    let contract = contract(plan, private);
+    let run = match &plan.mode {
+        Mode::Callers(access) => callers(plan, access, private),
+        Mode::Own { pool, name, retry } => own(plan, pool, name, *retry, private),
+    };
+    let block = quote_spanned! {ours()=>
+        #[allow(dead_code)]
+        fn __idem_here() {}
+        #[allow(dead_code)]
+        static __IDEM_OPERATION: #private::Operation = #operation;
+        let __idem_contract = #contract;
+        let __idem_call = match { #call } {
+            ::core::result::Result::Ok(__idem_call) => __idem_call,
+            ::core::result::Result::Err(__idem_error) => {
+                return __idem_contract.refuse(__idem_error);
+            }
+        };
+        #run
+    };
+    plan.function.with_block(&block)
+}
+
+fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> TokenStream {
+    let scope = match &operation.scope {
+        Some(name) => quote_spanned!(ours()=> fixed(#name)),
+        None => quote_spanned!(ours()=> derived()),
+    };
+    let ttl = match operation.ttl {
+        Ttl::Millis(millis) => quote_spanned!(ours()=> .retention_millis(#millis)),
+        Ttl::Never => quote_spanned!(ours()=> .retention_forever()),
+        Ttl::AtRunTime(_) => quote_spanned!(ours()=> .retention_at_run_time()),
+    };
+    let in_progress = operation.in_progress.map(|in_progress| match in_progress {
+        InProgress::Wait(millis) => quote_spanned!(ours()=> .wait_millis(#millis)),
+        InProgress::Reject => quote_spanned!(ours()=> .reject()),
+    });
+    let lease = operation
+        .lease
+        .map(|millis| quote_spanned!(ours()=> .lease_millis(#millis)));
+    let codec = operation.codec.map(|codec| match codec {
+        Codec::Json => quote_spanned!(ours()=> .codec(#private::CodecId::Json)),
+        Codec::MessagePack => quote_spanned!(ours()=> .codec(#private::CodecId::MessagePack)),
+    });
+    let schema = operation
+        .schema
+        .map(|version| quote_spanned!(ours()=> .schema(#version)));
+    let hide = operation
+        .hide_key_text
+        .then(|| quote_spanned!(ours()=> .hide_key_text()));
+    let retries = match mode {
+        Mode::Own {
+            retry: Some(times), ..
+        } => Some(quote_spanned!(ours()=> .retries(#times))),
+        _ => None,
+    };
+    quote_spanned! {ours()=>
+        #private::Operation::new(#private::Scope::#scope)
+            #ttl #in_progress #lease #codec #schema #hide #retries
+    }
+}
+
+/// Key and fingerprint, before the body can move an argument.
+fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let separators = separators(&plan.key);
+    let segments = plan.key.iter().map(|segment| match segment {
+        Segment::Literal(text) => quote_spanned!(ours()=> __idem_key.literal(#text);),
+        Segment::Hole(hole) => {
+            let (span, value) = (ours_at(hole.span), &hole.value);
+            let at = plan.krate.private_at(span);
+            quote_spanned!(span=> #at::key_part(&mut __idem_key, &#value);)
+        }
+    });
+    let payload = payload(&plan.payload, private);
+    let identity = plan.identity.iter().map(|identity| match identity {
+        Identity::Type(ty) => quote_spanned!(ours()=> ::core::any::type_name::<#ty>()),
+        Identity::Value(binding) => {
+            let (cfg, ident) = (&binding.cfg, &binding.ident);
+            quote_spanned!(ours()=> #(#cfg)* ::core::any::type_name_of_val(&#ident))
+        }
+    });
+    let prepared = quote_spanned! {ours()=>
+        #private::Call::prepare(&__IDEM_OPERATION, &__idem_here, &[#(#identity),*], __idem_key, __idem_fingerprint)
+    };
+    let prepared = match &plan.operation.ttl {
+        Ttl::AtRunTime(ttl) => at_run_time(ttl, &prepared),
+        _ => prepared,
+    };
+    quote_spanned! {ours()=>
+        let mut __idem_key = #private::KeyBuilder::new(#separators);
+        #(#segments)*
+        #payload
+        #prepared
+    }
+}
+
+fn at_run_time(ttl: &Expr, prepared: &TokenStream) -> TokenStream {
+    let span = ours_at(ttl.span());
+    let retained = quote_spanned!(span=> __idem_call.retain_for(#ttl));
+    quote_spanned! {ours()=>
+        match #prepared {
+            ::core::result::Result::Ok(__idem_call) => #retained,
+            ::core::result::Result::Err(__idem_error) => ::core::result::Result::Err(__idem_error),
+        }
+    }
+}
+
+fn payload(payload: &Payload, private: &TokenStream) -> TokenStream {
+    let new =
+        quote_spanned!(ours()=> let mut __idem_fingerprint = #private::FingerprintBuilder::new(););
+    match payload {
+        Payload::Nothing => quote_spanned! {ours()=>
+            let __idem_fingerprint = #private::FingerprintBuilder::none();
+        },
+        Payload::Chosen(holes) => {
+            let parts = holes.iter().map(|hole| {
+                let (span, value) = (ours_at(hole.span), &hole.value);
+                quote_spanned! {span=>
+                    match &#value {
+                        __idem_part => (&&#private::PartProbe(__idem_part)).way().feed(&mut __idem_fingerprint, __idem_part),
+                    }
+                }
+            });
+            quote_spanned! {ours()=>
+                #new
+                {
+                    #[allow(unused_imports)]
+                    use #private::{ProbeAnyPart as _, ProbeKeyPart as _};
+                    #(#parts)*
+                }
+            }
+        }
+        Payload::Arguments(arguments) if arguments.is_empty() => quote_spanned! {ours()=>
+            let __idem_fingerprint = #private::FingerprintBuilder::new();
+        },
+        Payload::Arguments(arguments) => {
+            let parts = arguments.iter().map(|Binding { ident, cfg, .. }| {
+                quote_spanned! {ours()=>
+                    #(#cfg)*
+                    (&&#private::Probe(&#ident)).feed(&mut __idem_fingerprint);
+                }
+            });
+            quote_spanned! {ours()=>
+                #new
+                {
+                    #[allow(unused_imports)]
+                    use #private::{ProbeNothing as _, ProbeSerialize as _};
+                    #(#parts)*
+                }
+            }
+        }
+    }
+}
+
+/// What the types promise, on the user's own type tokens: that is where a missing `Serialize` or
+/// `From<idem::Error>` is reported.
+fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let whole = &plan.answer.whole;
+    let span = ours_at(whole.span());
+    let at = plan.krate.private_at(span);
+    let ok = named(plan.answer.ok.as_ref(), whole, "Ok", &at);
+    let err = named(plan.answer.err.as_ref(), whole, "Err", &at);
+    let recording = plan.record_err.as_ref().map(|record_err| match record_err {
+        RecordErr::All => {
+            let span = ours_at(err.span());
+            quote_spanned!(span=> .recording_all())
+        }
+        RecordErr::If(closure @ Expr::Closure(_)) => {
+            let span = ours_at(closure.span());
+            quote_spanned!(span=> .recording(#closure))
+        }
+        RecordErr::If(path) => {
+            let span = ours_at(path.span());
+            quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
+        }
+    });
+    quote_spanned! {span=>
+        #at::contract::<#ok, #err>()
+            .equality({
+                #[allow(unused_imports)]
+                use #private::{ProbeEq as _, ProbeNothing as _};
+                (&&#private::EqProbe::<#ok>::new()).equality()
+            })
+            .sources({
+                #[allow(unused_imports)]
+                use #private::{ProbeError as _, ProbeNothing as _};
+                (&&#private::ErrProbe::<#err>::new()).sources()
+            })
+            #recording
+    }
+}
+
+/// The user's type, or its name through the whole return type when an alias hides it.
+fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> TokenStream {
+    if let Some(ty) = ty {
+        return quote!(#ty);
+    }
+    let span = ours_at(whole.span());
+    let side = Ident::new(side, span);
+    quote_spanned!(span=> <#whole as #private::Answer>::#side)
+}
+
+/// The caller's transaction, or a leased store.
+fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
+    let allow = allow_on_return();
+    let span = ours_at(access.span());
+    let at = plan.krate.private_at(span);
+    let access = access.exclusive(&at);
+    let rebound = rebound(&plan.capture);
+    let body = body(plan);
+    let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
+    let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
+    let leave = quote_spanned! {span=>
+        #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
+    };
+    quote_spanned! {ours()=>
+        let __idem_entered = #enter;
+        #allow
+        return match __idem_entered {
+            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Run(__idem_run) => {
+                let __idem_driver = #driver;
+                let __idem_result = {
+                    #rebound
+                    __idem_driver.drive(#body).await
+                };
+                #leave
+            }
+        };
+    }
+}
+
+/// A transaction of the framework's own.
+fn own(
+    plan: &Plan,
+    pool: &Access,
+    name: &Ident,
+    retry: Option<u32>,
+    private: &TokenStream,
+) -> TokenStream {
+    let allow = allow_on_return();
+    let span = ours_at(pool.span());
+    let at = plan.krate.private_at(span);
+    let pool = pool.shared();
+    let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
+    let rebound = rebound(&plan.capture);
+    let body = body(plan);
+    let result = quote_spanned! {ours()=>
+        let __idem_driver = #private::Run::driver(&__idem_run);
+        let __idem_result = {
+            #rebound
+            let #name = __idem_run.transaction();
+            __idem_driver.drive(#body).await
+        };
+    };
+    let run = match retry {
+        None => quote_spanned! {ours()=> {
+            #result
+            #private::close(__idem_run, __idem_result, &__idem_contract).await
+        }},
+        Some(_) => quote_spanned! {ours()=> loop {
+            #result
+            match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
+                #private::Closed::Answer(__idem_answer) => break __idem_answer,
+                #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
+            }
+        }},
+    };
+    quote_spanned! {ours()=>
+        let __idem_entered = #open;
+        #allow
+        return match __idem_entered {
+            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Run(mut __idem_run) => #run
+        };
+    }
+}
+
+/// The arguments that are used again after the body, under their own names.
+fn rebound(capture: &Capture) -> TokenStream {
+    let allow = allow_on_rebinding();
+    let statement = |binding: &Binding, value: TokenStream| {
+        let Binding { ident, cfg, .. } = binding;
+        let mutable = binding.is_mut().then(|| quote_spanned!(ours()=> mut));
+        quote_spanned!(ours()=> #(#cfg)* #allow let #mutable #ident = #value;)
+    };
+    let reborrowed = capture.reborrowed.iter().map(|binding| {
+        let ident = &binding.ident;
+        statement(binding, quote_spanned!(ours()=> &mut *#ident))
+    });
+    let cloned = capture.cloned.iter().map(|binding| {
+        let ident = &binding.ident;
+        let span = ours_at(ident.span());
+        // A `mut` of the user's is for the copy that the body sees; it counts as used here.
+        let source = if binding.is_mut() {
+            quote_spanned!(span=> &*&mut #ident)
+        } else {
+            quote_spanned!(span=> &#ident)
+        };
+        statement(
+            binding,
+            quote_spanned!(span=> ::core::clone::Clone::clone(#source)),
+        )
+    });
+    quote_spanned!(ours()=> #(#reborrowed)* #(#cloned)*)
+}
+
+/// The user's statements as a future.
+fn body(plan: &Plan) -> TokenStream {
+    let capture = plan.capture.by_move.then(|| quote_spanned!(ours()=> move));
+    let edge = edge(&plan.answer.whole, &plan.capture);
+    let statements = plan.function.statements();
+    // Braces of our own, so that the user's items stay in front of the user's statements; where the
+    // user's are, so that a body without a value is reported there.
+    let mut block = Group::new(Delimiter::Brace, statements.clone());
+    block.set_span(ours_at(plan.function.body_span()));
+    quote_spanned! {ours()=> async #capture { #edge #block } }
+}
+
+/// Never executed. It tells inference the declared return type before the body's first `return`,
+/// and makes the block own what it must own: a block that is not `move` would only borrow what the
+/// body only reads, and `&T` is not `Send` for every `T` that is.
+fn edge(whole: &Type, capture: &Capture) -> TokenStream {
+    let allow = allow_on_edge();
+    let span = ours_at(whole.span());
+    let moved = (!capture.by_move).then(|| {
+        let moved = capture.moved.iter().map(
+            |Binding { ident, cfg, .. }| quote_spanned!(ours()=> #(#cfg)* let __idem_moved = #ident;),
+        );
+        quote_spanned!(ours()=> #(#moved)*)
+    });
+    quote_spanned! {span=>
+        #allow
+        if false {
+            #moved
+            let __idem_edge: #whole = loop {};
+            return __idem_edge;
+        }
+    }
+}

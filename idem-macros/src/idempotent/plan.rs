@@ -1,0 +1,90 @@
+//! What is to be generated. A plan is valid by construction: there is no refused state that it could
+//! express, so expansion cannot fail.
+
+use proc_macro2::{Ident, TokenStream};
+use syn::Type;
+
+use super::access::Access;
+use super::args::{Codec, RecordErr, Ttl};
+use super::function::Function;
+use crate::bindings::Binding;
+use crate::crate_path::CratePath;
+use crate::template::{Hole, Segment};
+
+pub(super) struct Plan {
+    pub(super) krate: CratePath,
+    pub(super) function: Function,
+    pub(super) operation: Operation,
+    pub(super) key: Vec<Segment>,
+    pub(super) payload: Payload,
+    /// Type arguments that belong to the identity of a derived scope.
+    pub(super) identity: Vec<Identity>,
+    pub(super) answer: Answer,
+    pub(super) record_err: Option<RecordErr>,
+    pub(super) mode: Mode,
+    pub(super) capture: Capture,
+}
+
+/// Everything that does not depend on the call.
+pub(super) struct Operation {
+    pub(super) scope: Option<String>,
+    pub(super) ttl: Ttl,
+    pub(super) in_progress: Option<InProgress>,
+    pub(super) lease: Option<u64>,
+    pub(super) codec: Option<Codec>,
+    pub(super) schema: Option<u32>,
+    pub(super) hide_key_text: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(super) enum InProgress {
+    Wait(u64),
+    Reject,
+}
+
+/// What must be equal when the key is.
+pub(super) enum Payload {
+    Nothing,
+    Chosen(Vec<Hole>),
+    /// Those of these that are `Serialize`.
+    Arguments(Vec<Binding>),
+}
+
+pub(super) enum Identity {
+    /// `type_name::<T>()`
+    Type(TokenStream),
+    /// `type_name_of_val(&x)`, for `x: impl Trait`.
+    Value(Box<Binding>),
+}
+
+/// The function's `Result`.
+pub(super) struct Answer {
+    pub(super) whole: Type,
+    /// `T`, where the syntax tells it.
+    pub(super) ok: Option<Type>,
+    /// `E`, where the syntax tells it.
+    pub(super) err: Option<Type>,
+}
+
+/// Whose transaction or store it is.
+pub(super) enum Mode {
+    /// The caller's transaction, or a leased store.
+    Callers(Access),
+    /// A transaction of the framework's own.
+    Own {
+        pool: Access,
+        name: Ident,
+        retry: Option<u32>,
+    },
+}
+
+/// How the body's block gets at the arguments.
+pub(super) struct Capture {
+    /// `async move`; otherwise what is named in `moved` goes in by value and the rest as it is used.
+    pub(super) by_move: bool,
+    /// `let tx = &mut *tx;` in front of the block: the caller's `&mut` is needed again afterwards.
+    pub(super) reborrowed: Vec<Binding>,
+    /// `let req = req.clone();` in front of the block.
+    pub(super) cloned: Vec<Binding>,
+    pub(super) moved: Vec<Binding>,
+}

@@ -1,1 +1,0 @@
-//! The canonical form of a serialisable value.
