@@ -2,14 +2,17 @@
 //!
 //! * A **transaction** ([`sql`]) guards the reservation itself; the record commits with the
 //!   business rows.
-//! * A [`Store`] guards it with a lease; [`memory`] is one, and `sql::LeasedSql`.
-//! * A front before either (`tiered`) answers repeats.
+//! * A [`Store`] guards it with a lease: [`memory`], `sql::LeasedSql`, and `redis` with the feature
+//!   of that name.
+//! * A front before any of them (`tiered`) answers repeats.
 
 #[cfg(feature = "tiered")]
 pub mod filter;
 mod kept;
 mod leased;
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "_sqlx")]
 pub mod sql;
 #[cfg(feature = "tiered")]
