@@ -123,6 +123,9 @@ pub struct Request<'a> {
     pub scope: &'a str,
     /// The key's text, unless it is hidden.
     pub key_text: Option<&'a str>,
+    /// The outcome, if there is one, is going to be copied: a store that must ask further to tell how
+    /// long it is still kept does so.
+    pub to_copy: bool,
 }
 
 impl<'a> Request<'a> {
@@ -137,6 +140,7 @@ impl<'a> Request<'a> {
             on_crash: OnCrash::Rerun,
             scope: "",
             key_text: None,
+            to_copy: false,
         }
     }
 
@@ -149,6 +153,7 @@ impl<'a> Request<'a> {
             on_crash: call.on_crash(),
             scope: call.scope(),
             key_text: call.key_text(),
+            to_copy: false,
         }
     }
 }

@@ -1,4 +1,5 @@
 use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -105,23 +106,17 @@ impl Builder {
     /// [`ErrorKind::StoreUnavailable`]; [`ErrorKind::Schema`] for a namespace or prefix that cannot
     /// be used.
     pub async fn connect(self, url: impl IntoConnectionInfo + Send) -> Result<RedisStore, Error> {
-        let info = url.into_connection_info().map_err(error::before)?;
-        // A call waits for its answer: small packets must not wait for company.
-        let tcp = TcpSettings::default().set_nodelay(true);
-        let client = Client::open(info.set_tcp_settings(tcp)).map_err(error::before)?;
-        // The store has a limit of its own, which covers the whole step.
-        let config = AsyncConnectionConfig::new()
-            .set_response_timeout(None)
-            .set_connection_timeout(None);
-        self.connect_by(move || {
-            let (client, config) = (client.clone(), config.clone());
-            async move {
-                client
-                    .get_multiplexed_async_connection_with_config(&config)
-                    .await
-            }
-        })
-        .await
+        self.connect_by(dialling(url)?).await
+    }
+
+    /// A store that connects with its first step, whose calls fail until the server is there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::StoreUnavailable`] for what is no address; [`ErrorKind::Schema`] as
+    /// [`connect`](Self::connect).
+    pub fn connect_later(self, url: impl IntoConnectionInfo) -> Result<RedisStore, Error> {
+        let link = Reconnecting::new(dialling(url)?);
+        self.over(Link::Reconnecting(Arc::new(link)))
     }
 
     /// Connects by a function that is called again whenever the connection breaks, falls silent or
@@ -190,6 +185,29 @@ impl Builder {
         })
     }
 }
+
+fn dialling(
+    url: impl IntoConnectionInfo,
+) -> Result<impl Fn() -> Dialling + Send + Sync + 'static, Error> {
+    let info = url.into_connection_info().map_err(error::before)?;
+    // A call waits for its answer: small packets must not wait for company.
+    let tcp = TcpSettings::default().set_nodelay(true);
+    let client = Client::open(info.set_tcp_settings(tcp)).map_err(error::before)?;
+    // The store has a limit of its own, which covers the whole step.
+    let config = AsyncConnectionConfig::new()
+        .set_response_timeout(None)
+        .set_connection_timeout(None);
+    Ok(move || -> Dialling {
+        let (client, config) = (client.clone(), config.clone());
+        Box::pin(async move {
+            client
+                .get_multiplexed_async_connection_with_config(&config)
+                .await
+        })
+    })
+}
+
+type Dialling = Pin<Box<dyn Future<Output = RedisResult<MultiplexedConnection>> + Send>>;
 
 fn plain(text: &str, also: &str) -> bool {
     text.chars()

@@ -40,7 +40,10 @@
 
 mod builder;
 mod check;
+mod copy;
 mod error;
+#[cfg(feature = "tiered")]
+mod front;
 mod link;
 mod reconnecting;
 mod record;
@@ -55,6 +58,8 @@ use tokio::sync::Notify;
 
 pub use builder::{Builder, DEFAULT_ABANDONED_FOR, DEFAULT_LIMIT};
 pub use check::{Report, Warning};
+#[cfg(feature = "tiered")]
+pub use front::{DEFAULT_FRONT_LIMIT, DEFAULT_MAX_AGE, RedisFront};
 pub use link::Connection;
 
 use crate::error::Error;

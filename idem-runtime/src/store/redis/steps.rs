@@ -99,6 +99,31 @@ impl RedisStore {
         held(&answer.map_err(error::after)?)
     }
 
+    /// Reserves, or tells why not: by a plain read where the operation's calls are replays nearly
+    /// always.
+    async fn reserve_by(
+        &self,
+        request: &Request<'_>,
+        key: &[u8],
+        deadline: Instant,
+    ) -> Result<Reserved, Error> {
+        let lane = self.inner.repeats.lane(request.scope);
+        if repeats::prevail(lane)
+            && let Some(reserved) = self.replay(request, key, deadline).await?
+        {
+            repeats::count(lane, true);
+            return Ok(reserved);
+        }
+        let reserved = self.claim(request, key, deadline).await?;
+        match &reserved {
+            Reserved::Granted(_) => repeats::count(lane, false),
+            // Who waits asks often; that says nothing about the calls to come.
+            Reserved::InProgress { .. } => {}
+            _ => repeats::count(lane, true),
+        }
+        Ok(reserved)
+    }
+
     /// Answers from the record if it is kept.
     async fn replay(
         &self,
@@ -194,7 +219,7 @@ fn reserved_by_another(
 }
 
 /// What a record that is kept answers; `None`: it is none that is kept.
-fn kept(request: &Request<'_>, value: Vec<u8>) -> Result<Option<Reserved>, Error> {
+pub(super) fn kept(request: &Request<'_>, value: Vec<u8>) -> Result<Option<Reserved>, Error> {
     let (record, gone) = match record::read(value)? {
         Read::Free | Read::Reserved(_) => return Ok(None),
         Read::Completed(record) => (record, false),
@@ -238,19 +263,12 @@ impl Store for RedisStore {
     async fn reserve(&self, request: &Request<'_>) -> Result<Reserved, Error> {
         let deadline = self.deadline();
         let key = record::key(&self.inner.prefix, request.id);
-        let lane = self.inner.repeats.lane(request.scope);
-        if repeats::prevail(lane)
-            && let Some(reserved) = self.replay(request, &key, deadline).await?
+        let reserved = self.reserve_by(request, &key, deadline).await?;
+        if request.to_copy
+            && matches!(reserved, Reserved::Completed { .. })
+            && let Some(to_copy) = self.replay_to_copy(request, &key, deadline).await
         {
-            repeats::count(lane, true);
-            return Ok(reserved);
-        }
-        let reserved = self.claim(request, &key, deadline).await?;
-        match &reserved {
-            Reserved::Granted(_) => repeats::count(lane, false),
-            // Who waits asks often; that says nothing about the calls to come.
-            Reserved::InProgress { .. } => {}
-            _ => repeats::count(lane, true),
+            return Ok(to_copy);
         }
         Ok(reserved)
     }

@@ -63,6 +63,10 @@ impl<F: Front, S: Store> Store for Tiered<F, S> {
             return Ok(reserved);
         }
         let asked_at = Instant::now();
+        let request = &Request {
+            to_copy: true,
+            ..*request
+        };
         let reserved = self.store.reserve(request).await?;
         if let Reserved::Completed {
             outcome,
