@@ -84,16 +84,6 @@ impl Until {
         Self(end)
     }
 
-    /// This, and no later than `max_age` from now.
-    #[must_use]
-    pub fn within(self, max_age: Duration) -> Self {
-        let cap = Instant::now().checked_add(max_age);
-        Self(match (self.0, cap) {
-            (Some(end), Some(cap)) => Some(end.min(cap)),
-            (end, cap) => end.or(cap),
-        })
-    }
-
     /// The moment, if there is one.
     #[must_use]
     pub const fn instant(self) -> Option<Instant> {
@@ -123,7 +113,5 @@ mod tests {
             Until::of(asked, Left::For(Duration::MAX)),
             Some(Until::FOREVER)
         );
-        let capped = Until::FOREVER.within(Duration::from_secs(1)).instant();
-        assert!(capped.is_some_and(|end| end <= Instant::now() + Duration::from_secs(1)));
     }
 }

@@ -34,21 +34,18 @@ impl<F: Front, S: Store> Tiered<F, S> {
     pub fn store(&self) -> &S {
         &self.store
     }
+}
 
-    async fn replay(&self, request: &Request<'_>) -> Option<Reserved> {
-        if self.tier.is_new(request.id) {
-            return None;
-        }
-        let kept = self.tier.get(request.id).await?;
-        if !kept.fingerprint.matches(request.fingerprint) {
-            return Some(Reserved::Mismatch);
-        }
-        Some(Reserved::Completed {
-            recorded_at: kept.recorded_at?,
-            outcome: kept.outcome,
-            left: Left::Unknown,
-        })
+/// What a copy answers; `None`: it lacks what a leased store's answer has.
+fn replay(kept: Kept, request: &Request<'_>) -> Option<Reserved> {
+    if !kept.fingerprint.matches(request.fingerprint) {
+        return Some(Reserved::Mismatch);
     }
+    Some(Reserved::Completed {
+        recorded_at: kept.recorded_at?,
+        outcome: kept.outcome,
+        left: Left::Unknown,
+    })
 }
 
 impl<F: Front, S: Store> Store for Tiered<F, S> {
@@ -59,7 +56,10 @@ impl<F: Front, S: Store> Store for Tiered<F, S> {
     /// # Cancel safety
     /// As that of the store behind.
     async fn reserve(&self, request: &Request<'_>) -> Result<Reserved, Error> {
-        if let Some(reserved) = self.replay(request).await {
+        if !self.tier.is_new(request.id)
+            && let Some(kept) = self.tier.get(request.id).await
+            && let Some(reserved) = replay(kept, request)
+        {
             return Ok(reserved);
         }
         let asked_at = Instant::now();

@@ -1,11 +1,12 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
+use super::clock::End;
 use super::{BARRIER, Front};
 use crate::error::Error;
 use crate::key::RecordId;
@@ -42,7 +43,7 @@ struct Inner {
 struct Entry {
     /// `None`: nothing is to be put here yet.
     kept: Option<Kept>,
-    until: Until,
+    end: End,
 }
 
 #[derive(Clone)]
@@ -102,19 +103,22 @@ impl MemoryFront {
     /// Drops what is over. Nobody is answered from it in any case; this only frees memory before it
     /// is needed.
     pub fn purge(&self) {
-        let now = Instant::now();
-        let is_over = |entry: &Entry| entry.until.instant().is_some_and(|end| end <= now);
-        self.inner.cache.retain(|_, entry| !is_over(entry));
+        self.inner.cache.retain(|_, entry| !entry.end.is_over());
     }
 
+    #[inline]
     fn live(&self, id: RecordId) -> Option<Entry> {
         let entry = self.inner.cache.get(&id)?;
-        if entry.until.is_over() {
-            let same = |at: &Entry| at.until == entry.until;
-            self.inner.cache.remove_if(&id, same);
+        if entry.end.is_over() {
+            self.drop_over(id);
             return None;
         }
         Some(entry)
+    }
+
+    #[cold]
+    fn drop_over(&self, id: RecordId) {
+        self.inner.cache.remove_if(&id, |entry| entry.end.is_over());
     }
 
     /// Writes unless something is to keep it out.
@@ -140,7 +144,10 @@ impl Front for MemoryFront {
 
     async fn get_to_copy(&self, id: RecordId) -> Result<Option<(Kept, Until)>, Error> {
         let entry = self.live(id);
-        Ok(entry.and_then(|entry| Some((entry.kept?, entry.until))))
+        Ok(entry.and_then(|entry| {
+            let until = entry.end.instant().map_or(Until::FOREVER, Until::at);
+            Some((entry.kept?, until))
+        }))
     }
 
     async fn put(&self, id: RecordId, kept: &Kept, until: Until) -> Result<(), Error> {
@@ -151,7 +158,7 @@ impl Front for MemoryFront {
                 outcome: Bytes::copy_from_slice(&kept.outcome),
                 ..kept.clone()
             }),
-            until: until.within(self.inner.max_age),
+            end: End::of(until.instant(), self.inner.max_age),
         };
         self.write(id, entry, |at| at.kept.is_some());
         Ok(())
@@ -160,7 +167,7 @@ impl Front for MemoryFront {
     async fn remove(&self, id: RecordId) -> Result<(), Error> {
         let nothing = Entry {
             kept: None,
-            until: Until::FOREVER.within(BARRIER),
+            end: End::of(None, BARRIER),
         };
         self.write(id, nothing, |_| true);
         Ok(())

@@ -47,6 +47,7 @@
 //! async fn create_in(&self, tx: &mut PgTransaction<'_>, no: u64) -> Result<Order, Failure> { … }
 //! ```
 
+mod clock;
 mod front;
 mod guard;
 mod leased;
