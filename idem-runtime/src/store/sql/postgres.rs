@@ -14,7 +14,7 @@ use uuid::Uuid;
 
 use super::dialect::{Dialect, NewRow, Row, Statements, classify, sealed::Sealed};
 use super::handle::{OwnPool, Records};
-use super::schema::{Migration, fill, statement, unusable};
+use super::schema::{Migration, fill, not_empty, statement, unusable};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
@@ -313,8 +313,9 @@ pub async fn check(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
         }
     }
     let constraints: Vec<(String, bool)> = sqlx::query_as(
-        "SELECT pg_get_constraintdef(oid), condeferred FROM pg_constraint \
-         WHERE conrelid = $1::text::regclass",
+        "SELECT pg_get_constraintdef(oid), condeferred AND convalidated AND NOT EXISTS \
+         (SELECT FROM pg_trigger WHERE tgconstraint = pg_constraint.oid AND tgenabled = 'D') \
+         FROM pg_constraint WHERE conrelid = $1::text::regclass",
     )
     .bind(table)
     .fetch_all(&mut *conn)
@@ -330,11 +331,20 @@ pub async fn check(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
     }
     if !constraints
         .iter()
-        .any(|(text, late)| *late && text.starts_with("FOREIGN KEY (incomplete)"))
+        .any(|(text, holds)| *holds && text.starts_with("FOREIGN KEY (incomplete)"))
     {
         return Err(unusable(format!(
-            "{table} lacks the deferred foreign key on `incomplete`: an unfinished call could be committed"
+            "{table} lacks the deferred foreign key on `incomplete`, or it is switched off: an \
+             unfinished call could be committed"
         )));
+    }
+    let any = statement("SELECT EXISTS (SELECT FROM {never})", table);
+    if sqlx::query_scalar(any)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Postgres>)?
+    {
+        return Err(not_empty(table));
     }
     Ok(())
 }
