@@ -50,7 +50,8 @@ impl Dialect for Postgres {
             release: sql(
                 "DELETE FROM {table} WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL",
             ),
-            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL"),
+            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL \
+                 AND coalesce(expires_at > clock_timestamp(), true)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
                  LIMIT $1 FOR UPDATE SKIP LOCKED)"),

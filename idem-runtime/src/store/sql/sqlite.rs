@@ -48,7 +48,8 @@ impl Dialect for Sqlite {
             release: sql(
                 "DELETE FROM {table} WHERE id = ?1 AND owner = ?2 AND incomplete IS NOT NULL",
             ),
-            forget: sql("DELETE FROM {table} WHERE id = ?1 AND incomplete IS NULL"),
+            forget: sql("DELETE FROM {table} WHERE id = ?1 AND incomplete IS NULL \
+                 AND coalesce(expires_at > {now}, 1)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= {now} AND incomplete IS NULL LIMIT ?1)"),
         }
