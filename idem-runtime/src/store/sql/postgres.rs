@@ -34,8 +34,11 @@ impl Dialect for Postgres {
                  SELECT $1, $2, $3, $4, $5, 0 WHERE pg_try_advisory_xact_lock($6) \
                  ON CONFLICT DO NOTHING",
             ),
+            // An older snapshot still shows a row that has been removed since, beside the
+            // transaction's own.
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1"),
+                 coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1 \
+                 ORDER BY created_at DESC LIMIT 1"),
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
