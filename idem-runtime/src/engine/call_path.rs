@@ -20,6 +20,8 @@ struct Frame {
 /// Runs a body with its record on the call path.
 pub(crate) async fn within<F: Future>(id: RecordId, fence: Option<Fence>, body: F) -> F::Output {
     let outer = PATH.try_with(Arc::clone).ok();
+    // A call in a transaction has no number and hides none.
+    let fence = fence.or_else(|| outer.as_ref().and_then(|outer| outer.fence));
     PATH.scope(Arc::new(Frame { id, fence, outer }), body).await
 }
 

@@ -13,9 +13,7 @@ pub struct Driver {
 
 #[derive(Debug)]
 enum Kind {
-    /// The caller's transaction guards the reservation and sees re-entrance.
-    Plain,
-    /// The framework's own transaction guards it; re-entrance is seen on the call path.
+    /// A transaction guards the reservation; re-entrance by another one is seen on the call path.
     #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
     OnPath(RecordId),
     /// A lease guards it and is renewed while the body runs.
@@ -33,11 +31,6 @@ pub enum Driven<R> {
 }
 
 impl Driver {
-    #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
-    pub(crate) fn plain() -> Self {
-        Self { kind: Kind::Plain }
-    }
-
     #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
     pub(crate) fn on_path(id: RecordId) -> Self {
         Self {
@@ -61,7 +54,6 @@ impl Driver {
     /// Dropping it drops the body; what that means for the reservation is the store's matter.
     pub async fn drive<F: Future>(self, body: F) -> Driven<F::Output> {
         match self.kind {
-            Kind::Plain => Driven::Finished(body.await),
             Kind::OnPath(id) => Driven::Finished(call_path::within(id, None, body).await),
             Kind::Leased(id, fence, renewal) => {
                 let body = call_path::within(id, Some(fence), body);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::Transaction;
 
 use super::backoff::Backoff;
-use super::{Access, Driver, Replay, Run, Settlement, Step};
+use super::{Access, Driver, Replay, Run, Settlement, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::{Call, InProgress};
 use crate::protocol::Owner;
@@ -21,7 +21,7 @@ pub struct TxRun {
 
 impl Run for TxRun {
     fn driver(&self) -> Driver {
-        Driver::plain()
+        Driver::on_path(self.call.id())
     }
 
     fn call(&self) -> &Call {
@@ -67,6 +67,26 @@ pub(super) enum Look {
 /// One try: insert, else read in a statement of its own (a combined one can see neither), else take
 /// over a row whose time is over.
 pub(super) async fn look<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+) -> Result<Look, Error> {
+    let mut found = look_once::<D>(conn, records, call, owner).await?;
+    if matches!(found, Look::InProgress) {
+        if call_path::holds(call.id()) {
+            return Err(call.error(ErrorKind::Reentrant));
+        }
+        // A record whose time is over may be purged between the two statements, and then nobody is
+        // at it. Who waits asks again in any case; who does not would be refused for nothing.
+        if call.in_progress() == InProgress::Reject {
+            found = look_once::<D>(conn, records, call, owner).await?;
+        }
+    }
+    Ok(found)
+}
+
+async fn look_once<D: Dialect>(
     conn: &mut D::Connection,
     records: &Records,
     call: &Call,
