@@ -13,5 +13,8 @@ mod fixture;
 mod body;
 mod caller;
 mod dropped;
+mod isolation;
+mod levels;
+mod network;
 mod reentrance;
 mod storm;
