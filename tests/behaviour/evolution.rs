@@ -121,6 +121,8 @@ async fn ser_12_an_older_type_reads_newer_records_or_says_so() {
     assert_eq!(v1::pay(&store, 2, &body).await.unwrap().id, 7);
     let error = v1::refusal(v1::pay(&store, 3, &body).await);
     assert_undecodable(&error, 3, 1);
+    let error = v2_with_default::refusal(v2_with_default::pay(&store, 3, &body).await);
+    assert_undecodable(&error, 3, 2);
     assert_eq!(body.runs(), 3);
 }
 
@@ -131,6 +133,9 @@ async fn ser_12_errors_that_changed_are_told_in_both_directions() {
     v3::declines(&store, 2, &body).await.unwrap_err();
     let same = v2::declines(&store, 1, &body).await;
     assert!(matches!(same, Err(v2::Failure::Declined { no: 1 })));
+    let same = v2_with_default::declines(&store, 1, &body).await;
+    let expected = matches!(same, Err(v2_with_default::Failure::Declined { no: 1 }));
+    assert!(expected, "in another codec too");
     let error = v3::refusal(v3::declines(&store, 1, &body).await);
     assert_undecodable(&error, 1, 3);
     let error = v1::refusal(v1::declines(&store, 2, &body).await);

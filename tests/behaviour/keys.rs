@@ -15,22 +15,22 @@ use crate::support::{Failure, Fresh};
 type Echo = Result<(String, String), Failure>;
 
 macro_rules! echoes {
-    ($($name:ident = $key:literal;)*) => {$(
+    ($($name:ident($a:ident, $b:ident) = $key:literal;)*) => {$(
         #[idempotent(key = $key, ttl = "1h", store = store, fingerprint = none)]
-        async fn $name(store: &MemoryStore, a: &str, b: String) -> Echo {
-            Ok((a.to_owned(), b))
+        async fn $name(store: &MemoryStore, $a: &str, $b: String) -> Echo {
+            Ok(($a.to_owned(), $b))
         }
     )*};
 }
 
 echoes! {
-    by_colon = "{a}:{b}";
-    by_percent = "{a}%-%{b}";
-    by_space = "{a} {b}";
-    by_words = "order {a}, item {b}!";
-    by_braces = "{{{a}}}-{{{b}}}";
-    by_letters = "{a}%3A:x{b}";
-    swapped = "{b}/{a}";
+    by_colon(a, b) = "{a}:{b}";
+    by_percent(a, b) = "{a}%-%{b}";
+    by_space(a, b) = "{a} {b}";
+    by_words(a, b) = "order {a}, item {b}!";
+    by_braces(a, b) = "{{{a}}}-{{{b}}}";
+    by_letters(a, b) = "{a}%3A:x{b}";
+    swapped(a, b) = "{b}/{a}";
 }
 
 #[idempotent(key(a, b), ttl = "1h", store = store, fingerprint = none)]

@@ -114,6 +114,7 @@ impl Service for Shop {
     #[tracing::instrument(skip_all)]
     #[idempotent(key = "{no}", ttl = "1h", store = store)]
     async fn above(&self, store: &MemoryStore, no: u64, body: &Body) -> Result<usize, Failure> {
+        assert_eq!(no, 1);
         Ok(body.run().await)
     }
 
@@ -126,15 +127,15 @@ impl Service for Shop {
 
 /// The annotated function written by a macro.
 macro_rules! written {
-    ($name:ident, $key:literal) => {
+    ($name:ident($no:ident), $key:literal) => {
         #[idempotent(key = $key, ttl = "1h", store = store)]
-        async fn $name(store: &MemoryStore, no: u64, body: &Body) -> Result<usize, Failure> {
+        async fn $name(store: &MemoryStore, $no: u64, body: &Body) -> Result<usize, Failure> {
             Ok(body.run().await)
         }
     };
 }
 
-written!(by_macro, "{no}");
+written!(by_macro(no), "{no}");
 
 #[tokio::test]
 async fn mac_18_tracing_and_async_trait_above_and_below_run_the_body_once() {

@@ -8,11 +8,19 @@ use sqlx::SqliteTransaction;
 
 use crate::support::{Failure, Fresh, committed, write};
 
-/// An effect that no transaction takes back.
-type Ledger = Mutex<Vec<u64>>;
+/// An effect that no transaction takes back. A type of its own: a `Mutex` serialises, and would be
+/// part of the payload.
+#[derive(Default)]
+struct Ledger(Mutex<Vec<u64>>);
+
+impl Ledger {
+    fn len(&self) -> usize {
+        self.0.lock().unwrap().len()
+    }
+}
 
 fn spend(ledger: &Ledger, no: u64) -> usize {
-    let mut ledger = ledger.lock().unwrap();
+    let mut ledger = ledger.0.lock().unwrap();
     ledger.push(no);
     ledger.len()
 }
@@ -54,7 +62,7 @@ async fn ip_07_by_default_an_error_is_released_and_the_next_call_runs() {
         let (answer, seen) = observe(released(&store, 7, &ledger)).await;
         assert!(matches!(answer, Err(Failure::Declined(_))));
         assert!(!seen.replayed());
-        assert_eq!(ledger.lock().unwrap().len(), run);
+        assert_eq!(ledger.len(), run);
     }
     assert_eq!(store.len(), 0);
 }
@@ -69,7 +77,7 @@ async fn ip_07_final_errors_are_replayed_with_the_mark_and_others_are_not() {
         assert!(matches!(answer, Err(Failure::Declined(why)) if why == "no money"));
         assert_eq!(seen.replayed(), replayed);
     }
-    assert_eq!(ledger.lock().unwrap().len(), 2);
+    assert_eq!(ledger.len(), 2);
 }
 
 #[tokio::test]
@@ -83,7 +91,7 @@ async fn ip_07_all_and_a_closure_choose_too() {
         assert!(matches!(answer, Err(Failure::Declined(_))));
         assert_eq!(seen.replayed(), replayed);
     }
-    assert_eq!(ledger.lock().unwrap().len(), 2);
+    assert_eq!(ledger.len(), 2);
 }
 
 #[idempotent(key = "{no}", ttl = "1h", store = tx)]
@@ -118,7 +126,7 @@ async fn ip_07_in_a_transaction_a_released_error_leaves_what_the_caller_decides(
     assert!(released_in(&mut tx, 7, &ledger).await.is_err());
     tx.rollback().await.unwrap();
     assert_eq!(fresh.effects().await, 2);
-    assert_eq!(ledger.lock().unwrap().len(), 3);
+    assert_eq!(ledger.len(), 3);
 }
 
 #[tokio::test]
@@ -135,7 +143,7 @@ async fn ip_07_in_a_transaction_a_final_error_is_kept_if_the_caller_commits() {
         assert_eq!(seen.replayed(), replayed);
         tx.commit().await.unwrap();
     }
-    assert_eq!(ledger.lock().unwrap().len(), 2);
+    assert_eq!(ledger.len(), 2);
     assert_eq!(fresh.effects().await, 1);
 }
 
