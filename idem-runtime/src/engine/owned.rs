@@ -16,7 +16,7 @@ use crate::observe::{Answered, Report};
 use crate::operation::{Call, InProgress};
 use crate::outcome::{Outcome, ServiceError};
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, NewRow, OwnPool, Records, Running, classify};
+use crate::store::sql::{Dialect, Inserted, NewRow, OwnPool, Records, Running, classify};
 
 /// How often a transaction that failed before its body ran is begun again.
 const RETRIES_BEFORE_BODY: u32 = 20;
@@ -203,9 +203,8 @@ async fn read<D: Dialect>(
 ) -> Result<Option<crate::store::sql::Row>, Error> {
     let failed = |error| call.name(classify::<D>(error));
     let mut conn = pool.acquire().await.map_err(failed)?;
-    let found = D::read(&mut conn, records.statements::<D>(), call.id())
-        .await
-        .map_err(failed)?;
+    let peek = &records.statements::<D>().peek;
+    let found = D::read(&mut conn, peek, call.id()).await.map_err(failed)?;
     drop(conn);
     match found {
         Some(row) if row.outcome.is_some() && !row.is_over => match completed(call, row)? {
@@ -372,9 +371,7 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
 /// Whether the body's error comes from the database giving the transaction up.
 fn was_given_up<T, E, D: Dialect>(contract: &Contract<T, E>, error: &E) -> bool {
     let by_code = |error: &dyn DatabaseError| {
-        error
-            .code()
-            .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
+        D::code(error).is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
     };
     contract.causes(error).any(|cause| {
         if let Some(error) = cause.downcast_ref::<Error>() {
@@ -455,19 +452,16 @@ async fn ask<D: Dialect>(
     let inserted = D::insert(&mut tx, statements, probe)
         .await
         .map_err(failed)?;
-    let found = if inserted {
-        None
-    } else {
-        D::read(&mut tx, statements, call.id())
+    let held = match inserted {
+        Inserted::Ours => Some(false),
+        Inserted::Held => None,
+        Inserted::Taken => D::read(&mut tx, &statements.read, call.id())
             .await
             .map_err(failed)?
+            .map(|row| row.owner == owner && row.outcome.is_some()),
     };
     tx.rollback().await.map_err(failed)?;
-    Ok(match (inserted, found) {
-        (true, _) => Some(false),
-        (false, Some(row)) => Some(row.owner == owner && row.outcome.is_some()),
-        (false, None) => None,
-    })
+    Ok(held)
 }
 
 /// Records a final error in a transaction of its own, after the body's was rolled back. Best effort:

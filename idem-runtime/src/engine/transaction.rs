@@ -10,7 +10,7 @@ use super::{Access, Driver, Replay, Run, Settlement, Step};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::{Call, InProgress};
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, NewRow, OnTx, Records, Row, Running, classify};
+use crate::store::sql::{Dialect, Inserted, NewRow, OnTx, Records, Row, Running, classify};
 
 /// A call whose row stands unfinished in a transaction.
 #[derive(Debug)]
@@ -75,13 +75,15 @@ pub(super) async fn look<D: Dialect>(
     let failed = |error| call.name(classify::<D>(error));
     let statements = records.statements::<D>();
     let row = NewRow::of(call, owner);
-    if D::insert(&mut *conn, statements, row)
+    match D::insert(&mut *conn, statements, row)
         .await
         .map_err(failed)?
     {
-        return Ok(Look::Ours);
+        Inserted::Ours => return Ok(Look::Ours),
+        Inserted::Held => return Ok(Look::InProgress),
+        Inserted::Taken => {}
     }
-    match D::read(&mut *conn, statements, call.id())
+    match D::read(&mut *conn, &statements.read, call.id())
         .await
         .map_err(failed)?
     {

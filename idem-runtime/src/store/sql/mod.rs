@@ -17,7 +17,7 @@ pub mod sqlite;
 
 pub use admin::Completed;
 pub(crate) use dialect::classify;
-pub use dialect::{Dialect, NewRow, Row, Statements};
+pub use dialect::{Dialect, Inserted, NewRow, Row, Statements};
 pub use handle::{OnTx, OwnPool, PoolWith, Records};
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;
