@@ -1,9 +1,8 @@
 //! Functions that are not `async` and return a future: what `#[async_trait]` makes of a method, and
 //! `Box::pin(async move { .. })` by hand.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::TokenStream;
 use quote::{ToTokens, quote};
-use syn::spanned::Spanned;
 use syn::{
     Block, Expr, ExprAsync, FnArg, GenericArgument, Local, Pat, PathArguments, ReturnType,
     Signature, Stmt, Type, TypeParamBound, punctuated::Punctuated,
@@ -56,10 +55,8 @@ pub(crate) struct Found {
 /// Not `async`, and no future that is recognised.
 pub(crate) fn find(sig: &Signature, body: TokenStream, bindings: &[Binding]) -> syn::Result<Found> {
     let Some(output) = future_output(&sig.output) else {
-        return Err(syn::Error::new(
-            sig.fn_token.span().join_or(sig.ident.span()),
-            "`#[idempotent]` needs an `async fn`: what is recorded is what the function resolves to",
-        ));
+        let message = "`#[idempotent]` needs an `async fn`; where another attribute makes it something else, `#[idempotent]` goes above that one";
+        return Err(syn::Error::new(sig.ident.span(), message));
     };
     let unrecognised = || {
         syn::Error::new_spanned(
@@ -102,16 +99,6 @@ pub(crate) fn find(sig: &Signature, body: TokenStream, bindings: &[Binding]) -> 
             }
         }
     })
-}
-
-trait JoinOr {
-    fn join_or(self, other: Span) -> Span;
-}
-
-impl JoinOr for Span {
-    fn join_or(self, other: Span) -> Span {
-        self.join(other).unwrap_or(other)
-    }
 }
 
 /// `R` of `Pin<Box<dyn Future<Output = R> + ..>>` and of `impl Future<Output = R> + ..`.

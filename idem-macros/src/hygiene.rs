@@ -31,6 +31,11 @@ pub(crate) fn allow_on_rebinding() -> TokenStream {
     }
 }
 
+/// For the last statement: one lint wants a `return` there, another wants none.
+pub(crate) fn allow_on_return() -> TokenStream {
+    quote!(#[allow(clippy::needless_return)])
+}
+
 /// For the return edge, which is never executed.
 pub(crate) fn allow_on_edge() -> TokenStream {
     quote! {

@@ -36,19 +36,25 @@ fn distance(a: &str, b: &str) -> usize {
     last[b.len()]
 }
 
-/// `` `a`, `b` and `c` ``.
-pub(crate) fn listed<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
+/// What follows a name that is not there.
+pub(crate) fn did_you_mean(name: &str) -> String {
+    format!(" (did you mean `{name}`?)")
+}
+
+/// The names that there are, as `rustc` lists them.
+pub(crate) fn one_of<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let quoted: Vec<String> = names.into_iter().map(|name| format!("`{name}`")).collect();
-    match quoted.split_last() {
-        None => String::new(),
-        Some((last, [])) => last.clone(),
-        Some((last, init)) => format!("{} and {last}", init.join(", ")),
+    match &*quoted {
+        [] => "nothing".to_owned(),
+        [only] => only.clone(),
+        [first, second] => format!("{first} or {second}"),
+        [init @ .., last] => format!("one of {}, or {last}", init.join(", ")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{closest, listed};
+    use super::{closest, one_of};
 
     #[test]
     fn near_misses_are_found_and_far_ones_are_not() {
@@ -60,9 +66,10 @@ mod tests {
     }
 
     #[test]
-    fn lists_read_like_a_sentence() {
-        assert_eq!(listed([]), "");
-        assert_eq!(listed(["a"]), "`a`");
-        assert_eq!(listed(["a", "b", "c"]), "`a`, `b` and `c`");
+    fn lists_read_as_those_of_rustc() {
+        assert_eq!(one_of([]), "nothing");
+        assert_eq!(one_of(["a"]), "`a`");
+        assert_eq!(one_of(["a", "b"]), "`a` or `b`");
+        assert_eq!(one_of(["a", "b", "c"]), "one of `a`, `b`, or `c`");
     }
 }

@@ -1,9 +1,10 @@
 //! The names that generated code uses. Nothing here is public API; `idem-macros` and this crate are
 //! released in lock step.
 
+pub use crate::answer::Answer;
 #[cfg(feature = "_sqlx")]
 pub use crate::engine::{Closed, close, close_or_again, open};
-pub use crate::engine::{Contract, Entered, Run, enter, leave, share};
+pub use crate::engine::{Entered, Run, contract, enter, leave, share};
 pub use crate::fingerprint::FingerprintBuilder;
 pub use crate::key::{KeyBuilder, KeyPart, KeyWriter, Scope};
 pub use crate::operation::{Call, Operation};

@@ -3,7 +3,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 /// A point in time: milliseconds since the Unix epoch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -57,6 +57,38 @@ pub struct SystemClock;
 impl Clock for SystemClock {
     fn now(&self) -> Moment {
         SystemTime::now().into()
+    }
+}
+
+/// The system's time when it was made, counted on by a clock that nobody sets: a step of the
+/// system's clock neither ends leases early nor keeps them for ever.
+#[derive(Clone, Copy, Debug)]
+pub struct SteadyClock {
+    start: Moment,
+    since: Instant,
+}
+
+impl SteadyClock {
+    /// A clock that starts at the system's time.
+    #[must_use]
+    pub fn new() -> Self {
+        Self {
+            start: SystemTime::now().into(),
+            since: Instant::now(),
+        }
+    }
+}
+
+impl Default for SteadyClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Clock for SteadyClock {
+    fn now(&self) -> Moment {
+        let millis = u64::try_from(self.since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        Moment(self.start.0.saturating_add(millis))
     }
 }
 

@@ -40,6 +40,9 @@ pub enum ErrorKind {
     KeyTooLong,
     /// A retention of zero, or above [`MAX_RETENTION`](crate::retention::MAX_RETENTION).
     InvalidTtl,
+    /// A lease of less than a millisecond (a deadline that has passed), or above the longest
+    /// retention.
+    InvalidLease,
     /// The payload cannot be fingerprinted.
     FingerprintFailed,
     /// The first call under this key is still running.
@@ -66,7 +69,7 @@ pub enum ErrorKind {
     OutcomeNotRecordable,
     /// A recorded outcome no longer decodes as the function's type.
     OutcomeUndecodable,
-    /// A reservation was committed without an outcome: its call ended midway, the effect is unknown.
+    /// A reservation was left without an outcome: its call ended midway, the effect is unknown.
     Abandoned,
 }
 
@@ -197,6 +200,7 @@ impl Error {
             K::EmptyKeyPart
             | K::KeyTooLong
             | K::InvalidTtl
+            | K::InvalidLease
             | K::FingerprintFailed
             | K::InProgress
             | K::FingerprintMismatch
@@ -222,6 +226,7 @@ impl Error {
             K::EmptyKeyPart
             | K::KeyTooLong
             | K::InvalidTtl
+            | K::InvalidLease
             | K::FingerprintFailed
             | K::FingerprintMismatch
             | K::Reentrant
@@ -233,8 +238,9 @@ impl Error {
         }
     }
 
-    /// The outcome that could not be recorded ([`ErrorKind::EffectDoneNotRecorded`]), when it could
-    /// be encoded at all.
+    /// The outcome that could not be recorded ([`ErrorKind::EffectDoneNotRecorded`], or
+    /// [`ErrorKind::LostOwnership`] after the body had run to its end), when it could be encoded at
+    /// all.
     #[must_use]
     pub fn unrecorded<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
         let bytes = self.0.unrecorded.as_ref()?;
@@ -257,6 +263,10 @@ impl ErrorKind {
             Self::InvalidTtl => (
                 "the retention (`ttl`) is not valid",
                 "nothing ran; use more than zero and at most 36500 days, or \"never\"",
+            ),
+            Self::InvalidLease => (
+                "the lease is not valid",
+                "nothing ran; use at least a millisecond of the time that is left",
             ),
             Self::FingerprintFailed => (
                 "the payload cannot be fingerprinted",
@@ -311,7 +321,7 @@ impl ErrorKind {
                 "the effect is done and was not repeated; make the type read the older form",
             ),
             Self::Abandoned => (
-                "an earlier call ended midway and its reservation was committed",
+                "an earlier call ended midway and left its reservation without an outcome",
                 "find out whether its effect happened, then forget the record or complete it",
             ),
         }

@@ -11,10 +11,12 @@
 //! | [`protocol`] | the states of a record and who decides them; no I/O |
 //! | [`engine`] | drives the protocol: caller's transaction, own transaction, leased store |
 //! | [`store`] | the stores: atomic steps and nothing else |
+//! | `testing` | what tests of functions and of stores need (feature `testing`) |
 //! | [`error`] | what happened, what it means for the effect, what to do |
 
 #[doc(hidden)]
 pub mod __private;
+mod answer;
 pub mod canonical;
 pub mod clock;
 pub mod engine;
@@ -32,5 +34,7 @@ pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
 
+/// Outcomes are handed to stores as [`bytes::Bytes`].
+pub use bytes;
 pub use error::{Effect, Error, ErrorKind, Retry};
 pub use observe::observe;

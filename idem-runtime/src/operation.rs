@@ -7,7 +7,8 @@ use crate::error::{Error, ErrorKind};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::key::{Key, KeyBuilder, RecordId, Scope};
 use crate::outcome::CodecId;
-use crate::retention::Retention;
+use crate::protocol::OnCrash;
+use crate::retention::{MAX_RETENTION, Retention};
 
 /// What a duplicate does while the first call still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,6 +18,28 @@ pub enum InProgress {
     Wait(Duration),
     /// Is refused at once.
     Reject,
+}
+
+/// What becomes of a reservation with a lease when the call's future is dropped, or its body panics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnCancel {
+    /// It is held until its lease ends: how far the body got is unknown.
+    #[default]
+    Hold,
+    /// It is given back at once: the body leaves no effect behind when it is dropped midway.
+    Release,
+}
+
+/// What becomes of a body whose lease is lost.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum OnLostLease {
+    /// It is dropped at its next await.
+    #[default]
+    Cancel,
+    /// It runs to its end; whether its outcome still counts is asked then.
+    Continue,
 }
 
 /// How long a duplicate waits unless the attribute says otherwise.
@@ -31,6 +54,9 @@ pub struct Operation {
     retention: Option<Retention>,
     in_progress: InProgress,
     lease: Duration,
+    on_cancel: OnCancel,
+    on_crash: OnCrash,
+    on_lost_lease: OnLostLease,
     codec: CodecId,
     schema: u32,
     key_text: bool,
@@ -47,6 +73,9 @@ impl Operation {
             retention: None,
             in_progress: InProgress::Wait(DEFAULT_WAIT),
             lease: DEFAULT_LEASE,
+            on_cancel: OnCancel::Hold,
+            on_crash: OnCrash::Rerun,
+            on_lost_lease: OnLostLease::Cancel,
             codec: CodecId::Json,
             schema: 0,
             key_text: true,
@@ -97,6 +126,29 @@ impl Operation {
         self
     }
 
+    /// A dropped call, or one whose body panicked, gives its reservation back at once instead of
+    /// holding it until the lease ends ([`OnCancel`]).
+    #[must_use]
+    pub const fn on_cancel_release(mut self) -> Self {
+        self.on_cancel = OnCancel::Release;
+        self
+    }
+
+    /// A reservation whose lease ended without an outcome is not taken over: calls are refused with
+    /// [`ErrorKind::Abandoned`] until somebody forgets the record ([`OnCrash`]).
+    #[must_use]
+    pub const fn on_crash_hold(mut self) -> Self {
+        self.on_crash = OnCrash::Hold;
+        self
+    }
+
+    /// A body whose lease is lost runs to its end ([`OnLostLease`]).
+    #[must_use]
+    pub const fn on_lost_lease_continue(mut self) -> Self {
+        self.on_lost_lease = OnLostLease::Continue;
+        self
+    }
+
     /// How outcomes are encoded.
     #[must_use]
     pub const fn codec(mut self, codec: CodecId) -> Self {
@@ -136,6 +188,7 @@ pub struct Call {
     id: RecordId,
     fingerprint: Fingerprint,
     retention: Option<Retention>,
+    lease: Duration,
 }
 
 impl Call {
@@ -169,6 +222,7 @@ impl Call {
             key,
             fingerprint,
             retention: operation.retention,
+            lease: operation.lease,
         })
     }
 
@@ -179,6 +233,26 @@ impl Call {
     pub fn retain_for(mut self, ttl: Duration) -> Result<Self, Error> {
         self.retention = Some(Retention::new(ttl).map_err(|e| self.name(e))?);
         Ok(self)
+    }
+
+    /// Sets a lease that is known at run time only, say from a deadline.
+    ///
+    /// # Errors
+    /// [`ErrorKind::InvalidLease`] for less than a millisecond (a deadline that has passed is not
+    /// "no deadline") and for more than [`MAX_RETENTION`]. Nothing has run.
+    pub fn lease_for(mut self, lease: Duration) -> Result<Self, Error> {
+        self.lease = lease;
+        self.check_lease()?;
+        Ok(self)
+    }
+
+    /// Whether the lease, wherever it comes from, is one; asked before the store is.
+    pub(crate) fn check_lease(&self) -> Result<(), Error> {
+        if self.lease < Duration::from_millis(1) || self.lease > MAX_RETENTION {
+            let error = self.error(ErrorKind::InvalidLease);
+            return Err(error.detail(format!("lease is {:?}", self.lease)));
+        }
+        Ok(())
     }
 
     /// Moves the record into a store's namespace.
@@ -227,7 +301,25 @@ impl Call {
     /// The lease in a leased store.
     #[must_use]
     pub fn lease(&self) -> Duration {
-        self.operation.lease
+        self.lease
+    }
+
+    /// What becomes of its reservation when it is dropped.
+    #[must_use]
+    pub fn on_cancel(&self) -> OnCancel {
+        self.operation.on_cancel
+    }
+
+    /// What it does with a reservation that was left behind.
+    #[must_use]
+    pub fn on_crash(&self) -> OnCrash {
+        self.operation.on_crash
+    }
+
+    /// What becomes of its body when the lease is lost.
+    #[must_use]
+    pub fn on_lost_lease(&self) -> OnLostLease {
+        self.operation.on_lost_lease
     }
 
     pub(crate) fn codec(&self) -> CodecId {

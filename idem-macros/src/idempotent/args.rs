@@ -9,7 +9,7 @@ use super::values;
 use crate::crate_path::CratePath;
 use crate::errors::Errors;
 use crate::slot::Slot;
-use crate::suggest::{closest, listed};
+use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
 pub(super) const ARGUMENTS: [(&str, &str); 16] = [
@@ -137,6 +137,8 @@ pub(super) struct Argument {
 pub(super) enum Value {
     /// `reject`
     Flag,
+    /// `key =`
+    Missing,
     /// `scope = "order.create"`
     Text(LitStr),
     /// `store = tx`
@@ -163,11 +165,13 @@ impl RawArgs {
         while !input.is_empty() {
             match input.parse::<Argument>() {
                 Ok(argument) => self.take(&argument, errors),
-                Err(error) => errors.add(error),
+                Err(error) => {
+                    errors.add(error);
+                    self.excuse_required();
+                }
             }
             if !input.is_empty() && !input.peek(Token![,]) {
                 errors.add(input.error("expected `,` before the next argument"));
-                skip_to_comma(input);
             }
             // Absent only at the end.
             let _ = input.parse::<Option<Token![,]>>();
@@ -193,23 +197,35 @@ impl RawArgs {
             "retry" => self.retry.set(name, values::retry(arg), errors),
             "singleton" => self.singleton.set(name, values::flag(arg), errors),
             "crate" => self.krate.set(name, values::krate(arg), errors),
-            unknown => errors.at(name.span(), unknown_argument(unknown)),
+            unknown => self.unknown(unknown, name.span(), errors),
         }
     }
-}
 
-fn unknown_argument(name: &str) -> String {
-    let names = ARGUMENTS.map(|(name, _)| name);
-    let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
-    let meant = alias
-        .map(|&(_, ours)| ours)
-        .or_else(|| closest(name, names));
-    let all = listed(names);
-    match meant {
-        Some(meant) => {
-            format!("unknown argument `{name}`: did you mean `{meant}`? There are {all}")
+    fn unknown(&mut self, name: &str, span: Span, errors: &mut Errors) {
+        let names = ARGUMENTS.map(|(name, _)| name);
+        let alias = ALIASES.iter().find(|(alias, _)| *alias == name);
+        let meant = alias
+            .map(|&(_, ours)| ours)
+            .or_else(|| closest(name, names));
+        let suggestion = meant.map_or_else(String::new, did_you_mean);
+        let all = one_of(names);
+        errors.at(
+            span,
+            format_args!("unknown argument `{name}`{suggestion}: expected {all}"),
+        );
+        match meant {
+            Some("key") => self.key.excuse(),
+            Some("store") => self.store.excuse(),
+            Some("ttl") => self.ttl.excuse(),
+            _ => {}
         }
-        None => format!("unknown argument `{name}`: there are {all}"),
+    }
+
+    /// What could not be read may have been any of these.
+    fn excuse_required(&mut self) {
+        self.key.excuse();
+        self.store.excuse();
+        self.ttl.excuse();
     }
 }
 
@@ -247,7 +263,7 @@ impl Value {
             };
         }
         if input.is_empty() || input.peek(Token![,]) {
-            return Err(values::wrong_kind(name, name.span()));
+            return Ok(Self::Missing);
         }
         Ok(match ungrouped(input.parse()?) {
             Expr::Lit(lit) if lit.attrs.is_empty() => match lit.lit {

@@ -1,23 +1,23 @@
 //! Stage 3: tokens. A descriptor, one call of the runtime, the body. No decision is taken here that
 //! is not in the plan.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, Type};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Ttl};
-use super::plan::{Answer, Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
-use crate::hygiene::{allow_on_edge, allow_on_rebinding, ours, ours_at};
+use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
 
 pub(super) fn expand(plan: &Plan) -> TokenStream {
     let private = &plan.krate.private();
     let operation = operation(&plan.operation, &plan.mode, private);
     let call = call(plan, private);
-    let contract = contract(&plan.answer, plan.record_err.as_ref(), private);
+    let contract = contract(plan, private);
     let run = match &plan.mode {
         Mode::Callers(access) => callers(plan, access, private),
         Mode::Own { pool, name, retry } => own(plan, pool, name, *retry, private),
@@ -27,13 +27,13 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
         fn __idem_here() {}
         #[allow(dead_code)]
         static __IDEM_OPERATION: #private::Operation = #operation;
-        let __call = match { #call } {
-            ::core::result::Result::Ok(__call) => __call,
-            ::core::result::Result::Err(__error) => {
-                return ::core::result::Result::Err(::core::convert::From::from(__error));
+        let __idem_contract = #contract;
+        let __idem_call = match { #call } {
+            ::core::result::Result::Ok(__idem_call) => __idem_call,
+            ::core::result::Result::Err(__idem_error) => {
+                return __idem_contract.refuse(__idem_error);
             }
         };
-        let __contract = #contract;
         #run
     };
     plan.function.with_block(&block)
@@ -82,11 +82,11 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
 fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
     let separators = separators(&plan.key);
     let segments = plan.key.iter().map(|segment| match segment {
-        Segment::Literal(text) => quote_spanned!(ours()=> __key.literal(#text);),
+        Segment::Literal(text) => quote_spanned!(ours()=> __idem_key.literal(#text);),
         Segment::Hole(hole) => {
             let (span, value) = (ours_at(hole.span), &hole.value);
-            let part = quote_spanned!(span=> &#value);
-            quote_spanned!(span=> #private::key_part(&mut __key, #part);)
+            let at = plan.krate.private_at(span);
+            quote_spanned!(span=> #at::key_part(&mut __idem_key, &#value);)
         }
     });
     let payload = payload(&plan.payload, private);
@@ -98,14 +98,14 @@ fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
         }
     });
     let prepared = quote_spanned! {ours()=>
-        #private::Call::prepare(&__IDEM_OPERATION, &__idem_here, &[#(#identity),*], __key, __fingerprint)
+        #private::Call::prepare(&__IDEM_OPERATION, &__idem_here, &[#(#identity),*], __idem_key, __idem_fingerprint)
     };
     let prepared = match &plan.operation.ttl {
         Ttl::AtRunTime(ttl) => at_run_time(ttl, &prepared),
         _ => prepared,
     };
     quote_spanned! {ours()=>
-        let mut __key = #private::KeyBuilder::new(#separators);
+        let mut __idem_key = #private::KeyBuilder::new(#separators);
         #(#segments)*
         #payload
         #prepared
@@ -114,37 +114,48 @@ fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
 
 fn at_run_time(ttl: &Expr, prepared: &TokenStream) -> TokenStream {
     let span = ours_at(ttl.span());
-    let retained = quote_spanned!(span=> __call.retain_for(#ttl));
+    let retained = quote_spanned!(span=> __idem_call.retain_for(#ttl));
     quote_spanned! {ours()=>
         match #prepared {
-            ::core::result::Result::Ok(__call) => #retained,
-            ::core::result::Result::Err(__error) => ::core::result::Result::Err(__error),
+            ::core::result::Result::Ok(__idem_call) => #retained,
+            ::core::result::Result::Err(__idem_error) => ::core::result::Result::Err(__idem_error),
         }
     }
 }
 
 fn payload(payload: &Payload, private: &TokenStream) -> TokenStream {
-    let new = quote_spanned!(ours()=> let mut __fingerprint = #private::FingerprintBuilder::new(););
+    let new =
+        quote_spanned!(ours()=> let mut __idem_fingerprint = #private::FingerprintBuilder::new(););
     match payload {
         Payload::Nothing => quote_spanned! {ours()=>
-            let __fingerprint = #private::FingerprintBuilder::none();
+            let __idem_fingerprint = #private::FingerprintBuilder::none();
         },
         Payload::Chosen(holes) => {
             let parts = holes.iter().map(|hole| {
                 let (span, value) = (ours_at(hole.span), &hole.value);
-                let part = quote_spanned!(span=> &#value);
-                quote_spanned!(span=> #private::fingerprint_part(&mut __fingerprint, #part);)
+                quote_spanned! {span=>
+                    match &#value {
+                        __idem_part => (&&#private::PartProbe(__idem_part)).way().feed(&mut __idem_fingerprint, __idem_part),
+                    }
+                }
             });
-            quote_spanned!(ours()=> #new #(#parts)*)
+            quote_spanned! {ours()=>
+                #new
+                {
+                    #[allow(unused_imports)]
+                    use #private::{ProbeAnyPart as _, ProbeKeyPart as _};
+                    #(#parts)*
+                }
+            }
         }
         Payload::Arguments(arguments) if arguments.is_empty() => quote_spanned! {ours()=>
-            let __fingerprint = #private::FingerprintBuilder::new();
+            let __idem_fingerprint = #private::FingerprintBuilder::new();
         },
         Payload::Arguments(arguments) => {
             let parts = arguments.iter().map(|Binding { ident, cfg, .. }| {
                 quote_spanned! {ours()=>
                     #(#cfg)*
-                    (&&#private::Probe(&#ident)).feed(&mut __fingerprint);
+                    (&&#private::Probe(&#ident)).feed(&mut __idem_fingerprint);
                 }
             });
             quote_spanned! {ours()=>
@@ -161,24 +172,28 @@ fn payload(payload: &Payload, private: &TokenStream) -> TokenStream {
 
 /// What the types promise, on the user's own type tokens: that is where a missing `Serialize` or
 /// `From<idem::Error>` is reported.
-fn contract(answer: &Answer, record_err: Option<&RecordErr>, private: &TokenStream) -> TokenStream {
-    let whole = &answer.whole;
-    let ok = named(answer.ok.as_ref(), whole, "Ok", private);
-    let err = named(answer.err.as_ref(), whole, "Err", private);
-    let recording = record_err.map(|record_err| match record_err {
-        RecordErr::All => quote_spanned!(ours()=> .recording_all()),
+fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let whole = &plan.answer.whole;
+    let span = ours_at(whole.span());
+    let at = plan.krate.private_at(span);
+    let ok = named(plan.answer.ok.as_ref(), whole, "Ok", &at);
+    let err = named(plan.answer.err.as_ref(), whole, "Err", &at);
+    let recording = plan.record_err.as_ref().map(|record_err| match record_err {
+        RecordErr::All => {
+            let span = ours_at(err.span());
+            quote_spanned!(span=> .recording_all())
+        }
         RecordErr::If(closure @ Expr::Closure(_)) => {
             let span = ours_at(closure.span());
             quote_spanned!(span=> .recording(#closure))
         }
         RecordErr::If(path) => {
             let span = ours_at(path.span());
-            quote_spanned!(span=> .recording(|__error| #path(__error)))
+            quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
         }
     });
-    let span = ours_at(whole.span());
     quote_spanned! {span=>
-        #private::Contract::<#ok, #err>::new()
+        #at::contract::<#ok, #err>()
             .equality({
                 #[allow(unused_imports)]
                 use #private::{ProbeEq as _, ProbeNothing as _};
@@ -205,22 +220,31 @@ fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> 
 
 /// The caller's transaction, or a leased store.
 fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
-    let access = access.exclusive(private);
+    let allow = allow_on_return();
+    let span = ours_at(access.span());
+    let at = plan.krate.private_at(span);
+    let access = access.exclusive(&at);
     let rebound = rebound(&plan.capture);
     let body = body(plan);
+    let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
+    let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
+    let leave = quote_spanned! {span=>
+        #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
+    };
     quote_spanned! {ours()=>
-        let __entered = #private::enter(#access, __call, &__contract).await;
-        match __entered {
-            #private::Entered::Answer(__answer) => __answer,
-            #private::Entered::Run(__run) => {
-                let __driver = #private::Run::driver(&__run);
-                let __result = {
+        let __idem_entered = #enter;
+        #allow
+        return match __idem_entered {
+            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Run(__idem_run) => {
+                let __idem_driver = #driver;
+                let __idem_result = {
                     #rebound
-                    __driver.drive(#body).await
+                    __idem_driver.drive(#body).await
                 };
-                #private::leave(#access, __run, __result, &__contract).await
+                #leave
             }
-        }
+        };
     }
 }
 
@@ -232,36 +256,41 @@ fn own(
     retry: Option<u32>,
     private: &TokenStream,
 ) -> TokenStream {
+    let allow = allow_on_return();
+    let span = ours_at(pool.span());
+    let at = plan.krate.private_at(span);
     let pool = pool.shared();
+    let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
     let rebound = rebound(&plan.capture);
     let body = body(plan);
     let result = quote_spanned! {ours()=>
-        let __driver = #private::Run::driver(&__run);
-        let __result = {
+        let __idem_driver = #private::Run::driver(&__idem_run);
+        let __idem_result = {
             #rebound
-            let #name = __run.transaction();
-            __driver.drive(#body).await
+            let #name = __idem_run.transaction();
+            __idem_driver.drive(#body).await
         };
     };
     let run = match retry {
         None => quote_spanned! {ours()=> {
             #result
-            #private::close(__run, __result, &__contract).await
+            #private::close(__idem_run, __idem_result, &__idem_contract).await
         }},
         Some(_) => quote_spanned! {ours()=> loop {
             #result
-            match #private::close_or_again(__run, __result, &__contract).await {
-                #private::Closed::Answer(__answer) => break __answer,
-                #private::Closed::Again(__again) => __run = __again,
+            match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
+                #private::Closed::Answer(__idem_answer) => break __idem_answer,
+                #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
             }
         }},
     };
     quote_spanned! {ours()=>
-        let __entered = #private::open(#pool, __call, &__contract).await;
-        match __entered {
-            #private::Entered::Answer(__answer) => __answer,
-            #private::Entered::Run(mut __run) => #run
-        }
+        let __idem_entered = #open;
+        #allow
+        return match __idem_entered {
+            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Run(mut __idem_run) => #run
+        };
     }
 }
 
@@ -299,8 +328,11 @@ fn body(plan: &Plan) -> TokenStream {
     let capture = plan.capture.by_move.then(|| quote_spanned!(ours()=> move));
     let edge = edge(&plan.answer.whole, &plan.capture);
     let statements = plan.function.statements();
-    // Braces of our own, so that the user's items stay in front of the user's statements.
-    quote_spanned! {ours()=> async #capture { #edge { #statements } } }
+    // Braces of our own, so that the user's items stay in front of the user's statements; where the
+    // user's are, so that a body without a value is reported there.
+    let mut block = Group::new(Delimiter::Brace, statements.clone());
+    block.set_span(ours_at(plan.function.body_span()));
+    quote_spanned! {ours()=> async #capture { #edge #block } }
 }
 
 /// Never executed. It tells inference the declared return type before the body's first `return`,
@@ -311,7 +343,7 @@ fn edge(whole: &Type, capture: &Capture) -> TokenStream {
     let span = ours_at(whole.span());
     let moved = (!capture.by_move).then(|| {
         let moved = capture.moved.iter().map(
-            |Binding { ident, cfg, .. }| quote_spanned!(ours()=> #(#cfg)* let __moved = #ident;),
+            |Binding { ident, cfg, .. }| quote_spanned!(ours()=> #(#cfg)* let __idem_moved = #ident;),
         );
         quote_spanned!(ours()=> #(#moved)*)
     });
@@ -319,8 +351,8 @@ fn edge(whole: &Type, capture: &Capture) -> TokenStream {
         #allow
         if false {
             #moved
-            let __edge: #whole = loop {};
-            return __edge;
+            let __idem_edge: #whole = loop {};
+            return __idem_edge;
         }
     }
 }

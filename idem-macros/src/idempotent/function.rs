@@ -1,7 +1,7 @@
 //! Stage 1b: the item's tokens. The signature is parsed, the body stays tokens, so that a body that
 //! is still being typed goes through.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Ident, Signature, Token, Visibility};
@@ -33,16 +33,22 @@ impl Function {
     /// Reads the item; refuses what is no function with a body.
     pub(super) fn parse(item: TokenStream, errors: &mut Errors) -> Option<Self> {
         let mut head: Vec<TokenTree> = item.into_iter().collect();
-        let last = head.pop();
-        let braces = match last {
-            Some(TokenTree::Group(group)) if group.delimiter() == Delimiter::Brace => Some(group),
-            other => {
-                head.extend(other);
+        let braces = head.pop().and_then(|last| match block(&last) {
+            Some(braces) => Some(braces),
+            None => {
+                head.push(last);
                 None
             }
-        };
+        });
         let head: TokenStream = head.into_iter().collect();
         let sig = errors.keep(signature.parse2(head.clone()))?;
+        if let Some(token) = &sig.constness {
+            errors.on(
+                token,
+                "a `const fn` runs in the compiler: it has no effect that could happen twice",
+            );
+            return None;
+        }
         let Some(braces) = braces else {
             errors.on(
                 &sig.ident,
@@ -109,8 +115,30 @@ impl Function {
         out
     }
 
+    pub(super) fn body_span(&self) -> Span {
+        self.body.braces.span()
+    }
+
     pub(super) fn statements(&self) -> &TokenStream {
         &self.body.statements
+    }
+}
+
+/// The braces of a body; around one that came through a macro's `$body:block` is an invisible group.
+fn block(token: &TokenTree) -> Option<Group> {
+    let TokenTree::Group(group) = token else {
+        return None;
+    };
+    match group.delimiter() {
+        Delimiter::Brace => Some(group.clone()),
+        Delimiter::None => {
+            let mut inside = group.stream().into_iter();
+            match (inside.next(), inside.next()) {
+                (Some(token), None) => block(&token),
+                _ => None,
+            }
+        }
+        _ => None,
     }
 }
 

@@ -7,7 +7,7 @@ use super::function::Function;
 use crate::bindings::{Binding, rename_self, unparenthesised};
 use crate::errors::Errors;
 use crate::slot::Given;
-use crate::suggest::{closest, listed};
+use crate::suggest::{closest, did_you_mean, one_of};
 use crate::template::{Hole, Segment, plain, separates};
 
 /// Refuses a key that identifies nothing, or two calls as one.
@@ -56,7 +56,7 @@ fn check_separators(segments: &[Segment], errors: &mut Errors) {
             errors.at(
                 next.span,
                 format_args!(
-                    "`{text}` does not keep this part apart from the one before it{}: put a separator between them, as in `{{a}}:{{b}}`",
+                    "`{text}` does not keep this part apart from the one before it: put a separator between them, as in `{{a}}:{{b}}`{}",
                     next.at()
                 ),
             );
@@ -67,7 +67,7 @@ fn check_separators(segments: &[Segment], errors: &mut Errors) {
             errors.at(
                 next.span,
                 format_args!(
-                    "nothing stands between this part and the one before it{}, so (\"ab\", \"c\") and (\"a\", \"bc\") would be one key: put a separator between them, as in `{{a}}:{{b}}`",
+                    "nothing stands between this part and the one before it, so (\"ab\", \"c\") and (\"a\", \"bc\") would be one key: put a separator between them, as in `{{a}}:{{b}}`{}",
                     next.at()
                 ),
             );
@@ -90,19 +90,13 @@ pub(super) fn check_name<'a>(
     let names = || names.iter().map(String::as_str);
     let at = hole.at();
     let message = if name == "self" {
-        format!("`self` is not there{at}: this function has no receiver")
+        format!("this function has no receiver, so there is no `self`{at}")
     } else if bindings.is_empty() {
-        format!("no argument is named `{name}`{at}: the function has none that has a name")
-    } else if let Some(meant) = closest(&name, names()) {
-        format!(
-            "no argument is named `{name}`{at}: did you mean `{meant}`? There are {}",
-            listed(names())
-        )
+        format!("no argument is named `{name}`: the function has none that has a name{at}")
     } else {
-        format!(
-            "no argument is named `{name}`{at}: there are {}",
-            listed(names())
-        )
+        let suggestion = closest(&name, names()).map_or_else(String::new, did_you_mean);
+        let all = one_of(names());
+        format!("no argument is named `{name}`{suggestion}: expected {all}{at}")
     };
     errors.at(hole.span, message);
     None
@@ -119,7 +113,7 @@ fn check_type(hole: &Hole, binding: &Binding, errors: &mut Errors) {
     let name = binding.name();
     errors.at(
         hole.span,
-        format_args!("`{name}` is {shown}{}: {why}", hole.at()),
+        format_args!("`{name}` is {shown}: {why}{}", hole.at()),
     );
 }
 

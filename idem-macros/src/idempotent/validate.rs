@@ -51,12 +51,6 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
 }
 
 fn signature(sig: &Signature, errors: &mut Errors) {
-    if let Some(token) = &sig.constness {
-        errors.on(
-            token,
-            "a `const fn` runs in the compiler: it has no effect that could happen twice",
-        );
-    }
     if let Some(abi) = &sig.abi {
         errors.on(
             abi,

@@ -20,7 +20,7 @@ const MAX_SCOPE_CHARS: usize = 200;
 impl Argument {
     fn span(&self) -> Span {
         match &self.value {
-            Value::Flag => self.name.span(),
+            Value::Flag | Value::Missing => self.name.span(),
             Value::Text(text) => text.span(),
             Value::Expr(expr) => expr.span(),
             Value::List(group) => group.span(),
@@ -80,18 +80,8 @@ fn wrong_kind_text(name: &Ident) -> String {
     let form = ARGUMENTS
         .iter()
         .find(|(known, _)| name == known)
-        .map_or("a value", |(_, form)| form);
+        .map_or("with a value", |(_, form)| form);
     format!("`{name}` is written {form}")
-}
-
-/// `key = ,` and its like.
-pub(super) fn wrong_kind(name: &Ident, span: Span) -> syn::Error {
-    let text = if ARGUMENTS.iter().any(|(known, _)| name == known) {
-        wrong_kind_text(name)
-    } else {
-        format!("a value is missing after `{name} =`")
-    };
-    syn::Error::new(span, text)
 }
 
 pub(super) fn key(arg: &Argument) -> syn::Result<Key> {

@@ -1,6 +1,5 @@
 use std::error::Error as StdError;
 use std::fmt;
-use std::marker::PhantomData;
 
 use bytes::Bytes;
 
@@ -8,14 +7,24 @@ use crate::error::Error;
 use crate::operation::Call;
 use crate::outcome::{self, CodecId, Outcome, ServiceError};
 
+/// Encodes a value, with the codec, the schema version and, if there is one, the type's equality.
+type Encode<T> = fn(&T, CodecId, u32, Option<Equality<T>>) -> Result<Bytes, Error>;
+
 /// What a function answers, and which of its errors are final: everything about its types, as plain
 /// function pointers, so that the future stays `Send` whatever they are.
+///
+/// [`contract`] asks for the bounds and nothing after it does: a type that does not hold them is
+/// refused once, where the user wrote it.
 pub struct Contract<T, E> {
-    equality: Option<fn(&T, &T) -> bool>,
+    encode: Encode<T>,
+    decode: fn(&[u8], u32) -> Result<T, Error>,
+    refuse: fn(Error) -> E,
+    equality: Option<Equality<T>>,
     sources: Option<fn(&E) -> &(dyn StdError + 'static)>,
     recording: Option<Recording<E>>,
-    types: PhantomData<fn() -> Result<T, E>>,
 }
+
+type Equality<T> = fn(&T, &T) -> bool;
 
 struct Recording<E> {
     is_final: fn(&E) -> bool,
@@ -23,29 +32,23 @@ struct Recording<E> {
     decode: fn(&[u8], u32) -> Result<E, Error>,
 }
 
-impl<T: Outcome, E: ServiceError> Contract<T, E> {
-    /// Every error is released: the caller may retry.
-    #[must_use]
-    pub const fn new() -> Self {
-        Self {
-            equality: None,
-            sources: None,
-            recording: None,
-            types: PhantomData,
-        }
-    }
-}
-
-impl<T: Outcome, E: ServiceError> Default for Contract<T, E> {
-    fn default() -> Self {
-        Self::new()
+/// A contract under which every error is released: the caller may retry.
+#[must_use]
+pub fn contract<T: Outcome, E: ServiceError>() -> Contract<T, E> {
+    Contract {
+        encode: outcome::encode_ok,
+        decode: outcome::decode_ok_for,
+        refuse: E::from,
+        equality: None,
+        sources: None,
+        recording: None,
     }
 }
 
 impl<T, E> Contract<T, E> {
     /// How two values are compared, if they can be.
     #[must_use]
-    pub const fn equality(mut self, equality: Option<fn(&T, &T) -> bool>) -> Self {
+    pub const fn equality(mut self, equality: Option<Equality<T>>) -> Self {
         self.equality = equality;
         self
     }
@@ -80,11 +83,16 @@ impl<T, E> Contract<T, E> {
         self.recording(|_| true)
     }
 
-    pub(super) fn encode_ok(&self, call: &Call, value: &T) -> Result<Bytes, Error>
-    where
-        T: Outcome,
-    {
-        outcome::encode_ok(value, call.codec(), call.schema(), self.equality)
+    /// The function's answer to an error of the framework.
+    ///
+    /// # Errors
+    /// Always.
+    pub fn refuse(&self, error: Error) -> Result<T, E> {
+        Err((self.refuse)(error))
+    }
+
+    pub(super) fn encode_ok(&self, call: &Call, value: &T) -> Result<Bytes, Error> {
+        (self.encode)(value, call.codec(), call.schema(), self.equality)
     }
 
     /// The envelope of a final error; `None` for one that may be retried.
@@ -97,12 +105,9 @@ impl<T, E> Contract<T, E> {
         }
     }
 
-    pub(super) fn decode(&self, call: &Call, envelope: &[u8]) -> Result<Result<T, E>, Error>
-    where
-        T: Outcome,
-    {
+    pub(super) fn decode(&self, call: &Call, envelope: &[u8]) -> Result<Result<T, E>, Error> {
         if !outcome::is_err(envelope) {
-            return outcome::decode_ok_for(envelope, call.schema()).map(Ok);
+            return (self.decode)(envelope, call.schema()).map(Ok);
         }
         match &self.recording {
             Some(recording) => (recording.decode)(envelope, call.schema()).map(Err),

@@ -1,8 +1,10 @@
 use std::future::Future;
+use std::pin::pin;
 
-use super::call_path;
-use super::leased::Renewal;
+use super::call_path::{self, Holds};
+use super::renewal::Renewal;
 use crate::key::RecordId;
+use crate::operation::OnLostLease;
 use crate::protocol::Fence;
 
 /// Runs the body of one call.
@@ -16,10 +18,10 @@ enum Kind {
     /// The caller's transaction guards the reservation and sees re-entrance.
     Plain,
     /// The framework's own transaction guards it; re-entrance is seen on the call path.
-    #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
-    OnPath(RecordId),
+    #[cfg(feature = "_sqlx")]
+    OnPath(super::coalesce::Lane),
     /// A lease guards it and is renewed while the body runs.
-    Leased(RecordId, Fence, Renewal),
+    Leased(RecordId, Fence, Renewal, OnLostLease),
 }
 
 /// How a body ended.
@@ -38,16 +40,21 @@ impl Driver {
         Self { kind: Kind::Plain }
     }
 
-    #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
-    pub(crate) fn on_path(id: RecordId) -> Self {
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn on_path(lane: super::coalesce::Lane) -> Self {
         Self {
-            kind: Kind::OnPath(id),
+            kind: Kind::OnPath(lane),
         }
     }
 
-    pub(crate) fn leased(id: RecordId, fence: Fence, renewal: Renewal) -> Self {
+    pub(crate) fn leased(
+        id: RecordId,
+        fence: Fence,
+        renewal: Renewal,
+        on_lost_lease: OnLostLease,
+    ) -> Self {
         Self {
-            kind: Kind::Leased(id, fence, renewal),
+            kind: Kind::Leased(id, fence, renewal, on_lost_lease),
         }
     }
 
@@ -62,13 +69,20 @@ impl Driver {
     pub async fn drive<F: Future>(self, body: F) -> Driven<F::Output> {
         match self.kind {
             Kind::Plain => Driven::Finished(body.await),
-            Kind::OnPath(id) => Driven::Finished(call_path::within(id, None, body).await),
-            Kind::Leased(id, fence, renewal) => {
-                let body = call_path::within(id, Some(fence), body);
+            #[cfg(feature = "_sqlx")]
+            Kind::OnPath(lane) => {
+                Driven::Finished(call_path::within(Holds::Lane(lane), body).await)
+            }
+            Kind::Leased(id, fence, renewal, on_lost_lease) => {
+                let mut body = pin!(call_path::within(Holds::Leased(id, fence), body));
                 tokio::select! {
                     biased;
-                    result = body => Driven::Finished(result),
-                    () = renewal.until_lost() => Driven::LeaseLost,
+                    result = &mut body => return Driven::Finished(result),
+                    () = renewal.until_lost() => {}
+                }
+                match on_lost_lease {
+                    OnLostLease::Cancel => Driven::LeaseLost,
+                    OnLostLease::Continue => Driven::Finished(body.await),
                 }
             }
         }

@@ -1,52 +1,64 @@
 //! A leased store: the reservation is guarded by time, and renewed while the body runs.
 
-use std::fmt;
-use std::future::Future;
-use std::pin::Pin;
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
 
 use super::backoff::Backoff;
+use super::guard::{Guard, Unanswered};
+use super::renewal::Renewal;
 use super::{Access, Driver, Replay, Run, Settlement, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind};
-use crate::operation::{Call, InProgress};
-use crate::protocol::Owner;
+use crate::operation::{Call, InProgress, OnCancel};
+use crate::protocol::{Owner, State};
 use crate::store::{Held, Request, Reservation, Reserved, Store};
 
 /// A leased store that was named by a shared reference.
 #[derive(Debug)]
-pub struct Shared<'a, S>(&'a S);
+struct Shared<'a, S>(&'a S);
 
-/// Lends a store out.
+/// Lends a store out. Of what is lent nothing is known but that it gives access, so that a type that
+/// is no store is refused here and not once more by everything after.
 #[must_use]
-pub fn share<S: Store>(store: &S) -> Shared<'_, S> {
+pub fn share<S: Store>(
+    store: &S,
+) -> impl Access<Run = impl Run + Send + Sync + use<S>> + Send + use<'_, S> {
     Shared(store)
 }
 
-/// A call that holds a lease.
+/// A call that holds a lease. Dropped before it is settled, it does what its operation says
+/// ([`OnCancel`]).
 #[derive(Debug)]
-pub struct LeasedRun<S> {
-    store: S,
+pub struct LeasedRun<S: Store> {
+    guard: Guard<S>,
     call: Call,
-    reservation: Reservation,
     sent_at: Instant,
 }
 
 impl<S: Store> Run for LeasedRun<S> {
     fn driver(&self) -> Driver {
         let renewal = Renewal::new(
-            self.store.clone(),
-            self.reservation.clone(),
+            self.guard.store().clone(),
+            self.guard.reservation().clone(),
             self.call.lease(),
             self.sent_at,
         );
-        Driver::leased(self.call.id(), self.reservation.fence, renewal)
+        Driver::leased(
+            self.call.id(),
+            self.guard.reservation().fence,
+            renewal,
+            self.call.on_lost_lease(),
+        )
     }
 
     fn call(&self) -> &Call {
         &self.call
+    }
+
+    fn body_ended(&mut self) {
+        // From here on the effect may be done: nothing gives the reservation back by default.
+        self.guard.on_drop(OnCancel::Hold);
     }
 }
 
@@ -74,25 +86,26 @@ impl<S: Store> Access for S {
     }
 }
 
+/// How often a hint may turn out to be none before hints are no longer listened to.
+const HINTS: u32 = 16;
+
 async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S>>, Error> {
+    call.check_lease()?;
     call.enter_namespace(store.namespace());
     if call_path::holds(call.id()) {
         return Err(call.error(ErrorKind::Reentrant));
     }
     let owner = Owner::fresh();
     let mut polling = polling(&call);
+    let mut hints = 0;
+    let mut changed = None;
     loop {
-        // Listening begins before asking, so that a change in between is not missed.
-        let changed = store.changed(call.id());
         let sent_at = Instant::now();
-        let reserved = store.reserve(&Request::of(&call, owner)).await;
-        match reserved.map_err(|error| call.name(error))? {
+        let free_in = match ask(store, &call, owner).await? {
             Reserved::Granted(reservation) => {
-                let store = store.clone();
                 return Ok(Step::Run(LeasedRun {
-                    store,
+                    guard: Guard::new(store.clone(), reservation, call.on_cancel()),
                     call,
-                    reservation,
                     sent_at,
                 }));
             }
@@ -106,28 +119,58 @@ async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S
                     recorded_at: Some(recorded_at),
                 }));
             }
-            Reserved::Mismatch => return Err(call.error(ErrorKind::FingerprintMismatch)),
-            Reserved::OutcomeGone => {
-                return Err(call
-                    .error(ErrorKind::OutcomeUndecodable)
-                    .detail("the outcome is no longer kept"));
+            Reserved::InProgress { free_in } => free_in,
+            refused => return Err(refusal(&call, &refused)),
+        };
+        let Some(pause) = polling.next() else {
+            let after = free_in.unwrap_or(Duration::from_secs(1));
+            return Err(call.error(ErrorKind::InProgress).after(after));
+        };
+        let pause = free_in.map_or(pause, |free_in| pause.min(free_in.max(SHORTEST_PAUSE)));
+        match changed.take() {
+            // Listening begins before asking, so that a change in between is not missed. The first
+            // question is asked without: most calls are in nobody's way.
+            None if hints < HINTS => changed = Some(Box::pin(store.changed(call.id()))),
+            None => tokio::time::sleep(pause).await,
+            Some(change) => {
+                // A hint is only a reason to ask: whose turn it is, the store decides.
+                if timeout(pause, change).await.is_ok() {
+                    hints += 1;
+                }
+                changed = (hints < HINTS).then(|| Box::pin(store.changed(call.id())));
             }
-            Reserved::InProgress { free_in } => match polling.next() {
-                Some(pause) => {
-                    let pause =
-                        free_in.map_or(pause, |free_in| pause.min(free_in.max(SHORTEST_PAUSE)));
-                    tokio::select! {
-                        () = changed => {}
-                        () = tokio::time::sleep(pause) => {}
-                    }
-                }
-                None => {
-                    let after = free_in.unwrap_or(Duration::from_secs(1));
-                    return Err(call.error(ErrorKind::InProgress).after(after));
-                }
-            },
         }
     }
+}
+
+/// Asks once. An answer that takes longer than the lease would grant nothing.
+async fn ask<S: Store>(store: &S, call: &Call, owner: Owner) -> Result<Reserved, Error> {
+    let unanswered = Unanswered::new(store, call, owner);
+    match timeout(call.lease(), store.reserve(&Request::of(call, owner))).await {
+        Ok(Ok(reserved)) => {
+            unanswered.answered();
+            Ok(reserved)
+        }
+        Ok(Err(error)) => Err(call.name(error)),
+        Err(_) => Err(call.name(no_answer())),
+    }
+}
+
+fn refusal(call: &Call, reserved: &Reserved) -> Error {
+    match reserved {
+        Reserved::Mismatch => call.error(ErrorKind::FingerprintMismatch),
+        Reserved::Abandoned => call.error(ErrorKind::Abandoned),
+        Reserved::OutcomeGone => call
+            .error(ErrorKind::OutcomeUndecodable)
+            .detail("the outcome is no longer kept"),
+        Reserved::Granted(_) | Reserved::Completed { .. } | Reserved::InProgress { .. } => {
+            call.error(ErrorKind::StoreUnavailable)
+        }
+    }
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::StoreUnavailable).detail("the store did not answer in time")
 }
 
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
@@ -140,12 +183,22 @@ fn polling(call: &Call) -> Backoff {
     Backoff::new(budget, Duration::from_millis(5), Duration::from_millis(250))
 }
 
-async fn settle<S: Store>(run: LeasedRun<S>, settlement: Settlement) -> Result<(), Error> {
+/// How long the end of a call tries to reach the store.
+fn settling_budget(call: &Call) -> Duration {
+    call.lease().min(Duration::from_secs(10))
+}
+
+async fn settle<S: Store>(mut run: LeasedRun<S>, settlement: Settlement) -> Result<(), Error> {
     match settlement {
         Settlement::Complete(outcome) => complete(run, outcome).await,
         Settlement::Release => {
-            // A release that does not arrive leaves the lease to end by itself.
-            let _ = run.store.release(&run.reservation).await;
+            run.guard.on_drop(OnCancel::Release);
+            let LeasedRun { guard, call, .. } = &mut run;
+            let release = guard.store().release(guard.reservation());
+            if let Ok(Ok(_)) = timeout(settling_budget(call) / 3, release).await {
+                guard.on_drop(OnCancel::Hold);
+            }
+            // Otherwise the guard tries once more; failing that, the lease ends by itself.
             Ok(())
         }
     }
@@ -153,107 +206,71 @@ async fn settle<S: Store>(run: LeasedRun<S>, settlement: Settlement) -> Result<(
 
 /// The body has succeeded: tries within reason, and never lets the reservation go without saying so.
 async fn complete<S: Store>(run: LeasedRun<S>, outcome: Bytes) -> Result<(), Error> {
-    let LeasedRun {
-        store,
-        call,
-        reservation,
-        ..
-    } = run;
-    let budget = call.lease().min(Duration::from_secs(10));
+    let LeasedRun { guard, call, .. } = run;
+    let (store, reservation) = (guard.store(), guard.reservation());
     let mut backoff = Backoff::new(
-        Some(budget),
+        Some(settling_budget(&call)),
         Duration::from_millis(10),
         Duration::from_secs(1),
     );
-    loop {
-        match store
-            .complete(&reservation, outcome.clone(), call.retention())
-            .await
-        {
-            Ok(Held::Yes) => return Ok(()),
-            Ok(Held::No) => {
-                return match recorded_by_us(&store, &reservation, &outcome).await {
-                    true => Ok(()),
-                    false => Err(call
-                        .error(ErrorKind::LostOwnership)
-                        .effect_is(Effect::Done)
-                        .carrying(outcome)),
-                };
+    let Err(mut error) = record(store, reservation, &call, &outcome).await? else {
+        return Ok(());
+    };
+    let again = async {
+        while let Some(pause) = backoff.next() {
+            tokio::time::sleep(pause).await;
+            match record(store, reservation, &call, &outcome).await? {
+                Ok(()) => return Ok(()),
+                Err(another) => error = another,
             }
-            Err(error) => match backoff.next() {
-                Some(pause) => tokio::time::sleep(pause).await,
-                None => {
-                    return Err(call
-                        .error(ErrorKind::EffectDoneNotRecorded)
-                        .caused_by(error)
-                        .carrying(outcome));
-                }
-            },
         }
+        Err(call
+            .error(ErrorKind::EffectDoneNotRecorded)
+            .caused_by(error)
+            .carrying(outcome.clone()))
+    };
+    // The effect is done: nobody else is to begin while this is being written down.
+    let renewal = Renewal::at_once(store.clone(), reservation.clone(), call.lease());
+    let hold_on = async {
+        renewal.until_lost().await;
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        biased;
+        recorded = again => recorded,
+        () = hold_on => Ok(()),
     }
 }
 
-/// A completion whose answer was lost and that is repeated finds the record completed by itself.
-async fn recorded_by_us<S: Store>(store: &S, reservation: &Reservation, outcome: &Bytes) -> bool {
-    match store.lookup(reservation.id).await {
-        Ok(Some(stored)) => {
+/// One try. The inner error is worth another one.
+async fn record<S: Store>(
+    store: &S,
+    reservation: &Reservation,
+    call: &Call,
+    outcome: &Bytes,
+) -> Result<Result<(), Error>, Error> {
+    let patience = settling_budget(call) / 3;
+    let completion = store.complete(reservation, outcome.clone(), call.retention());
+    match timeout(patience, completion).await {
+        Ok(Ok(Held::Yes)) => return Ok(Ok(())),
+        Ok(Ok(Held::No)) => {}
+        Ok(Err(error)) => return Ok(Err(error)),
+        Err(_) => return Ok(Err(no_answer())),
+    }
+    // A completion whose answer was lost and that is repeated finds the record completed by itself.
+    let recorded = match timeout(patience, store.lookup(reservation.id)).await {
+        Ok(Ok(stored)) => stored.is_some_and(|stored| {
             stored.record.fence == reservation.fence
-                && matches!(&stored.record.state, crate::protocol::State::Completed { outcome: kept, .. } if kept == outcome)
-        }
-        _ => false,
+                && matches!(&stored.record.state, State::Completed { outcome: kept, .. } if kept == outcome)
+        }),
+        Ok(Err(error)) => return Ok(Err(error)),
+        Err(_) => return Ok(Err(no_answer())),
+    };
+    if recorded {
+        return Ok(Ok(()));
     }
-}
-
-/// Keeps a lease alive, one third of its length before the next renewal.
-pub(crate) struct Renewal {
-    lost: Pin<Box<dyn Future<Output = ()> + Send>>,
-}
-
-impl Renewal {
-    fn new<S: Store>(
-        store: S,
-        reservation: Reservation,
-        lease: Duration,
-        sent_at: Instant,
-    ) -> Self {
-        Self {
-            lost: Box::pin(renew_until_lost(store, reservation, lease, sent_at)),
-        }
-    }
-
-    pub(crate) async fn until_lost(self) {
-        self.lost.await;
-    }
-}
-
-impl fmt::Debug for Renewal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Renewal")
-    }
-}
-
-/// Ends when the lease is lost. Its end is counted here from the moment the last request that
-/// succeeded was *sent*: the store started counting no earlier.
-async fn renew_until_lost<S: Store>(
-    store: S,
-    reservation: Reservation,
-    lease: Duration,
-    mut sent_at: Instant,
-) {
-    let interval = lease / 3;
-    let mut next = sent_at + interval;
-    loop {
-        tokio::time::sleep_until(next).await;
-        let now = Instant::now();
-        // Past our own count the store may have given the record away; it still knows.
-        match tokio::time::timeout(lease, store.renew(&reservation, lease)).await {
-            Ok(Ok(Held::Yes)) => {
-                sent_at = now;
-                next = sent_at + interval;
-            }
-            Ok(Ok(Held::No)) => return,
-            Ok(Err(_)) | Err(_) if sent_at.elapsed() >= lease => return,
-            Ok(Err(_)) | Err(_) => next = Instant::now() + interval / 4,
-        }
-    }
+    Err(call
+        .error(ErrorKind::LostOwnership)
+        .effect_is(Effect::Done)
+        .carrying(outcome.clone()))
 }

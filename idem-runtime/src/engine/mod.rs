@@ -14,9 +14,13 @@ mod call_path;
 mod coalesce;
 mod contract;
 mod driver;
+#[cfg(feature = "_sqlx")]
+mod finish;
+mod guard;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
+mod renewal;
 #[cfg(feature = "_sqlx")]
 mod transaction;
 
@@ -25,9 +29,9 @@ use std::future::Future;
 use bytes::Bytes;
 
 pub use call_path::fence;
-pub use contract::Contract;
+pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
-pub use leased::{Shared, share};
+pub use leased::share;
 #[cfg(feature = "_sqlx")]
 pub use owned::{Closed, OwnedRun, close, close_or_again, open};
 
@@ -35,7 +39,6 @@ use crate::clock::Moment;
 use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::{Answered, Report};
 use crate::operation::Call;
-use crate::outcome::{Outcome, ServiceError};
 
 /// What a store expression evaluates to: something a reservation can be made in.
 #[diagnostic::on_unimplemented(
@@ -67,6 +70,9 @@ pub trait Run {
     fn driver(&self) -> Driver;
     #[doc(hidden)]
     fn call(&self) -> &Call;
+    /// The body has run to its end.
+    #[doc(hidden)]
+    fn body_ended(&mut self) {}
 }
 
 /// What came of a request to reserve.
@@ -108,7 +114,7 @@ pub enum Entered<T, E, R> {
 ///
 /// # Cancel safety
 /// In a transaction: roll it back. With a lease: the reservation, if made, ends with its lease.
-pub async fn enter<T: Outcome, E: ServiceError, A: Access>(
+pub async fn enter<T, E, A: Access>(
     access: &mut A,
     call: Call,
     contract: &Contract<T, E>,
@@ -130,11 +136,11 @@ pub async fn enter<T: Outcome, E: ServiceError, A: Access>(
                     Err(_) => Answered::Refused,
                 },
             );
-            Entered::Answer(answer.unwrap_or_else(|error| Err(error.into())))
+            Entered::Answer(answer.unwrap_or_else(|error| contract.refuse(error)))
         }
         Err(error) => {
             report.answered(id, Answered::Refused);
-            Entered::Answer(Err(error.into()))
+            Entered::Answer(contract.refuse(error))
         }
     }
 }
@@ -143,35 +149,36 @@ pub async fn enter<T: Outcome, E: ServiceError, A: Access>(
 ///
 /// # Cancel safety
 /// As [`enter`].
-pub async fn leave<T: Outcome, E: ServiceError, A: Access>(
+pub async fn leave<T, E, A: Access>(
     access: &mut A,
-    run: A::Run,
+    mut run: A::Run,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
 ) -> Result<T, E> {
     let result = match driven {
         Driven::Finished(result) => result,
-        Driven::LeaseLost => return Err(run.call().error(ErrorKind::LostOwnership).into()),
+        Driven::LeaseLost => return contract.refuse(run.call().error(ErrorKind::LostOwnership)),
     };
+    run.body_ended();
     let settlement = match contract.settlement(run.call(), &result) {
         Ok(settlement) => settlement,
-        Err(error) => return Err(access.unrecordable(run, error).into()),
+        Err(error) => return contract.refuse(access.unrecordable(run, error)),
     };
     match access.settle(run, settlement).await {
         Ok(()) => result,
-        Err(error) => Err(error.into()),
+        Err(error) => contract.refuse(error),
     }
 }
 
 impl Replay {
-    fn answer<T: Outcome, E>(self, contract: &Contract<T, E>) -> Result<Result<T, E>, Error> {
+    fn answer<T, E>(self, contract: &Contract<T, E>) -> Result<Result<T, E>, Error> {
         contract
             .decode(&self.call, &self.outcome)
             .map_err(|error| self.call.name(error))
     }
 }
 
-impl<T: Outcome, E> Contract<T, E> {
+impl<T, E> Contract<T, E> {
     /// How a body's result is settled.
     ///
     /// # Errors

@@ -28,17 +28,35 @@ pub enum Decision {
     OutcomeGone,
     /// The key is known with another payload.
     Mismatch,
+    /// Its lease is over without an outcome, and the request may not take it over.
+    Abandoned,
+}
+
+/// What a request does with a reservation whose lease ended without an outcome: its process died,
+/// or stood still for too long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum OnCrash {
+    /// Takes it over: the body runs again.
+    #[default]
+    Rerun,
+    /// Leaves it as it is until somebody has found out about the effect and forgets the record.
+    Hold,
 }
 
 /// Decides a request to reserve.
 ///
 /// `fence_floor` is a number of the store's that never falls (a counter, a clock in microseconds):
 /// fences grow even where the record was removed in between.
+///
+/// A reservation without the end of a lease is held until it is released or completed: "not given"
+/// never reads as "over" (nor, in a store, as "for ever" where a lease was asked for).
 #[must_use]
 pub fn decide(
     record: Option<&Record>,
     owner: Owner,
     fingerprint: Fingerprint,
+    on_crash: OnCrash,
     fence_floor: u64,
     now: Moment,
 ) -> Decision {
@@ -46,19 +64,16 @@ pub fn decide(
         return Decision::Grant(Fence::new(fence_floor));
     };
     let next = Fence::new(record.fence.get().saturating_add(1).max(fence_floor));
-    if record.is_over(now) {
-        return Decision::Grant(next);
-    }
-    if let State::Reserved {
-        lease_until: Some(until),
-        ..
-    } = record.state
-        && until <= now
-    {
+    // Who asks has not run its body yet: its own reservation is never in doubt.
+    let may_take_over = on_crash == OnCrash::Rerun || record.is_reserved_by(owner);
+    if record.is_over(now) || record.is_lapsed(now) && may_take_over {
         return Decision::Grant(next);
     }
     if !record.fingerprint.matches(fingerprint) {
         return Decision::Mismatch;
+    }
+    if record.is_lapsed(now) {
+        return Decision::Abandoned;
     }
     match &record.state {
         State::Reserved { owner: holder, .. } if *holder == owner => {

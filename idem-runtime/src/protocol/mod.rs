@@ -15,6 +15,6 @@ mod decision;
 mod record;
 mod transition;
 
-pub use decision::{Decision, decide};
+pub use decision::{Decision, OnCrash, decide};
 pub use record::{Fence, Owner, Record, State};
 pub use transition::{Event, Refused, apply};

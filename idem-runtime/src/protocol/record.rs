@@ -128,4 +128,22 @@ impl Record {
             | State::Tombstone { until } => until.is_some_and(|until| until <= now),
         }
     }
+
+    /// Whether this is a reservation whose lease is over at `now`.
+    #[must_use]
+    pub fn is_lapsed(&self, now: Moment) -> bool {
+        matches!(self.state, State::Reserved { lease_until: Some(until), .. } if until <= now)
+    }
+
+    /// Whether this is a reservation whose lease is not over at `now`.
+    #[must_use]
+    pub fn is_running(&self, now: Moment) -> bool {
+        matches!(self.state, State::Reserved { .. }) && !self.is_lapsed(now)
+    }
+
+    /// Whether this is `owner`'s reservation, its lease over or not.
+    #[must_use]
+    pub fn is_reserved_by(&self, owner: Owner) -> bool {
+        matches!(self.state, State::Reserved { owner: holder, .. } if holder == owner)
+    }
 }

@@ -77,9 +77,7 @@ pub fn apply(
             lease_until,
         } => {
             if let Some(record) = record {
-                let free = record.is_over(now)
-                    || matches!(record.state, State::Reserved { lease_until: Some(until), .. } if until <= now);
-                if !free {
+                if !record.is_over(now) && !record.is_lapsed(now) {
                     return Err(Refused::NotFree);
                 }
                 if fence <= record.fence {
@@ -131,12 +129,7 @@ pub fn apply(
 /// A lease that is over but was not taken over still counts as held: nobody else can have run.
 fn held(record: Option<&Record>, owner: Owner, fence: Fence) -> Result<&Record, Refused> {
     match record {
-        Some(record)
-            if record.fence == fence
-                && matches!(record.state, State::Reserved { owner: holder, .. } if holder == owner) =>
-        {
-            Ok(record)
-        }
+        Some(record) if record.fence == fence && record.is_reserved_by(owner) => Ok(record),
         _ => Err(Refused::NotHeld),
     }
 }

@@ -8,7 +8,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
-use crate::protocol::{Fence, Owner, Record};
+use crate::protocol::{Decision, Event, Fence, OnCrash, Owner, Record, State};
 use crate::retention::Retention;
 
 /// A store that guards reservations with a lease, for functions whose effects are outside the
@@ -33,6 +33,9 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Reserves the record, or tells why not, as [`protocol::decide`](crate::protocol::decide)
     /// does.
+    ///
+    /// The lease is at least a millisecond long. A store that cannot count so finely takes the next
+    /// longer lease it can, never one without an end.
     ///
     /// A request that the store has seen before (the client sent it twice) and granted is granted
     /// again.
@@ -113,6 +116,9 @@ pub struct Request<'a> {
     pub fingerprint: Fingerprint,
     /// For how long.
     pub lease: Duration,
+    /// Whether a reservation whose lease is over may be taken over. A reservation made under
+    /// [`OnCrash::Hold`] must outlast its lease.
+    pub on_crash: OnCrash,
     /// The operation's name, kept for people to read.
     pub scope: &'a str,
     /// The key's text, unless it is hidden.
@@ -128,6 +134,7 @@ impl<'a> Request<'a> {
             owner: Owner::fresh(),
             fingerprint,
             lease,
+            on_crash: OnCrash::Rerun,
             scope: "",
             key_text: None,
         }
@@ -139,6 +146,7 @@ impl<'a> Request<'a> {
             owner,
             fingerprint: call.fingerprint(),
             lease: call.lease(),
+            on_crash: call.on_crash(),
             scope: call.scope(),
             key_text: call.key_text(),
         }
@@ -167,6 +175,34 @@ pub enum Reserved {
     OutcomeGone,
     /// The key is known with another payload.
     Mismatch,
+    /// Its lease is over without an outcome, and the request may not take it over.
+    Abandoned,
+}
+
+impl Reserved {
+    /// What a request gets that was decided so at `now`. The record of a granted one is
+    /// [`Stored::reserved`].
+    #[must_use]
+    pub fn from_decision(decision: Decision, request: &Request<'_>, now: Moment) -> Self {
+        match decision {
+            Decision::Grant(fence) | Decision::AlreadyOurs(fence) => {
+                Self::Granted(Reservation::new(request, fence))
+            }
+            Decision::Replay {
+                outcome,
+                recorded_at,
+            } => Self::Completed {
+                outcome,
+                recorded_at,
+            },
+            Decision::InProgress { lease_until } => Self::InProgress {
+                free_in: lease_until.map(|until| now.until(until)),
+            },
+            Decision::OutcomeGone => Self::OutcomeGone,
+            Decision::Mismatch => Self::Mismatch,
+            Decision::Abandoned => Self::Abandoned,
+        }
+    }
 }
 
 /// A reservation: what every later step is asked with.
@@ -192,6 +228,38 @@ impl Reservation {
             owner: request.owner,
             fence,
             fingerprint: request.fingerprint,
+        }
+    }
+
+    /// Its completion at `now`, for [`protocol::apply`](crate::protocol::apply).
+    #[must_use]
+    pub fn completion(&self, outcome: Bytes, retention: Retention, now: Moment) -> Event {
+        Event::Complete {
+            owner: self.owner,
+            fence: self.fence,
+            outcome,
+            keep_until: retention
+                .millis()
+                .map(|millis| now.after(Duration::from_millis(millis))),
+        }
+    }
+
+    /// Its renewal at `now`.
+    #[must_use]
+    pub fn renewal(&self, lease: Duration, now: Moment) -> Event {
+        Event::Renew {
+            owner: self.owner,
+            fence: self.fence,
+            lease_until: now.after(lease),
+        }
+    }
+
+    /// Its end without an outcome.
+    #[must_use]
+    pub fn giving_back(&self) -> Event {
+        Event::Release {
+            owner: self.owner,
+            fence: self.fence,
         }
     }
 }
@@ -223,6 +291,24 @@ pub struct Stored {
 }
 
 impl Stored {
+    /// What a request that was granted at `now` leaves in the store.
+    #[must_use]
+    pub fn reserved(request: &Request<'_>, fence: Fence, now: Moment) -> Self {
+        Self {
+            record: Record {
+                fingerprint: request.fingerprint,
+                fence,
+                state: State::Reserved {
+                    owner: request.owner,
+                    lease_until: Some(now.after(request.lease)),
+                },
+            },
+            scope: request.scope.to_owned(),
+            key_text: request.key_text.map(str::to_owned),
+            created_at: now,
+        }
+    }
+
     /// A record and what people read of it.
     #[must_use]
     pub fn new(

@@ -13,10 +13,10 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use super::{Held, Request, Reservation, Reserved, Store, Stored};
-use crate::clock::{Clock, Moment, SharedClock, SystemClock};
+use crate::clock::{Clock, Moment, SharedClock, SteadyClock};
 use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
-use crate::protocol::{Decision, Event, Record, State, apply, decide};
+use crate::protocol::{Decision, Event, Fence, State, apply, decide};
 use crate::retention::Retention;
 
 const SHARDS: usize = 64;
@@ -114,7 +114,7 @@ impl MemoryStore {
         Builder {
             capacity: DEFAULT_CAPACITY,
             namespace: String::new(),
-            clock: SharedClock::new(SystemClock),
+            clock: SharedClock::new(SteadyClock::new()),
         }
     }
 
@@ -165,8 +165,9 @@ impl MemoryStore {
         if self.inner.count.fetch_add(1, Ordering::Relaxed) < self.inner.capacity {
             return Ok(());
         }
-        let freed = self.purge_now(usize::MAX);
-        if freed > 0 {
+        // Others may be at the same: what counts is that there is room, not who made it.
+        self.purge_now(usize::MAX);
+        if self.inner.count.load(Ordering::Relaxed) <= self.inner.capacity {
             return Ok(());
         }
         self.inner.count.fetch_sub(1, Ordering::Relaxed);
@@ -180,6 +181,9 @@ impl MemoryStore {
         let now = self.now();
         let mut freed = 0;
         for shard in &self.inner.shards {
+            if freed == limit {
+                break;
+            }
             shard.lock().retain(|_, stored| {
                 let over = freed < limit && stored.record.is_over(now);
                 freed += usize::from(over);
@@ -199,55 +203,36 @@ impl MemoryStore {
         let now = self.now();
         let floor = self.inner.fence.fetch_add(1, Ordering::Relaxed);
         let old = records.get(&request.id);
-        let record = old.map(|stored| &stored.record);
-        let reserved = match decide(record, request.owner, request.fingerprint, floor, now) {
-            Decision::Grant(fence) => {
-                let event = Event::Reserve {
-                    owner: request.owner,
-                    fence,
-                    fingerprint: request.fingerprint,
-                    lease_until: Some(now.after(request.lease)),
-                };
-                let granted = apply(record, event, now).ok().flatten();
-                let Some(record) = granted else {
-                    return Err(Error::new(ErrorKind::StoreUnavailable)
-                        .detail("the reservation was granted and could not be applied"));
-                };
-                if old.is_none() && room.take().is_none() {
-                    // It was there a moment ago and went in between.
-                    self.inner.count.fetch_add(1, Ordering::Relaxed);
-                }
-                let stored = Stored {
-                    record,
-                    scope: request.scope.to_owned(),
-                    key_text: request.key_text.map(str::to_owned),
-                    created_at: now,
-                };
-                records.insert(request.id, stored);
-                Reserved::Granted(Reservation::new(request, fence))
+        let decision = decide(
+            old.map(|stored| &stored.record),
+            request.owner,
+            request.fingerprint,
+            request.on_crash,
+            floor,
+            now,
+        );
+        if let Decision::Grant(fence) = decision {
+            if old.is_none() && room.take().is_none() {
+                // It was there a moment ago and went in between.
+                self.inner.count.fetch_add(1, Ordering::Relaxed);
             }
-            Decision::AlreadyOurs(fence) => Reserved::Granted(Reservation::new(request, fence)),
-            Decision::Replay {
-                outcome,
-                recorded_at,
-            } => Reserved::Completed {
-                outcome,
-                recorded_at,
-            },
-            Decision::InProgress { lease_until } => Reserved::InProgress {
-                free_in: lease_until.map(|until| now.until(until)),
-            },
-            Decision::OutcomeGone => Reserved::OutcomeGone,
-            Decision::Mismatch => Reserved::Mismatch,
-        };
+            records.insert(request.id, Stored::reserved(request, fence, now));
+        }
         if room.is_some() {
             self.inner.count.fetch_sub(1, Ordering::Relaxed);
         }
-        Ok(reserved)
+        Ok(Reserved::from_decision(decision, request, now))
     }
 }
 
 impl Shard {
+    /// What a waiter for the record tells a change by.
+    fn seen(&self, id: RecordId) -> Option<(Fence, bool)> {
+        let records = self.lock();
+        let record = &records.get(&id)?.record;
+        Some((record.fence, matches!(record.state, State::Reserved { .. })))
+    }
+
     fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Stored>> {
         self.records.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -274,29 +259,17 @@ impl Store for MemoryStore {
         outcome: Bytes,
         retention: Retention,
     ) -> Result<Held, Error> {
-        let Reservation { owner, fence, .. } = *reservation;
-        Ok(self.step(reservation, |now| Event::Complete {
-            owner,
-            fence,
-            outcome,
-            keep_until: retention
-                .millis()
-                .map(|millis| now.after(Duration::from_millis(millis))),
+        Ok(self.step(reservation, |now| {
+            reservation.completion(outcome, retention, now)
         }))
     }
 
     async fn release(&self, reservation: &Reservation) -> Result<Held, Error> {
-        let Reservation { owner, fence, .. } = *reservation;
-        Ok(self.step(reservation, |_| Event::Release { owner, fence }))
+        Ok(self.step(reservation, |_| reservation.giving_back()))
     }
 
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Held, Error> {
-        let Reservation { owner, fence, .. } = *reservation;
-        Ok(self.step(reservation, |now| Event::Renew {
-            owner,
-            fence,
-            lease_until: now.after(lease),
-        }))
+        Ok(self.step(reservation, |now| reservation.renewal(lease, now)))
     }
 
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
@@ -313,10 +286,9 @@ impl Store for MemoryStore {
         let shard = self.shard(id);
         let mut records = shard.lock();
         let now = self.now();
-        let held = |record: &Record| matches!(record.state, State::Reserved { lease_until, .. } if lease_until.is_none_or(|until| until > now));
         // One that is over counts as absent already: there is nothing to forget.
         let forgotten = match records.get(&id) {
-            Some(stored) if !held(&stored.record) => !stored.record.is_over(now),
+            Some(stored) if !stored.record.is_running(now) => !stored.record.is_over(now),
             _ => return Ok(false),
         };
         records.remove(&id);
@@ -331,7 +303,19 @@ impl Store for MemoryStore {
     }
 
     fn changed(&self, id: RecordId) -> impl Future<Output = ()> + Send {
+        let shard = self.shard(id);
+        let before = shard.seen(id);
         // Made here and not at the first poll: a change from now on is not missed.
-        self.shard(id).changed.notified()
+        let mut notified = shard.changed.notified();
+        async move {
+            // A shard's records share their wake-ups: those of others end here.
+            loop {
+                notified.await;
+                notified = shard.changed.notified();
+                if shard.seen(id) != before {
+                    return;
+                }
+            }
+        }
     }
 }

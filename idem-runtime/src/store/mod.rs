@@ -2,10 +2,12 @@
 //!
 //! * A **transaction** ([`sql`]) guards the reservation itself; the record commits with the
 //!   business rows.
-//! * A [`Store`] guards it with a lease; [`memory`] is one.
+//! * A [`Store`] guards it with a lease: [`memory`], and `redis` with the feature of that name.
 
 mod leased;
 pub mod memory;
+#[cfg(feature = "redis")]
+pub mod redis;
 #[cfg(feature = "_sqlx")]
 pub mod sql;
 

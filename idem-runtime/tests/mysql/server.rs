@@ -11,8 +11,8 @@ use idem_runtime::store::mysql;
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::{AssertSqlSafe, Connection as _, Executor as _, MySqlConnection};
 
-/// Names the server to use instead of a private one; the user must be allowed to create databases.
-pub(crate) const URL: &str = "IDEM_TEST_MYSQL_URL";
+/// Name the server to use instead of a private one; its user must be allowed to create databases.
+const URLS: [&str; 2] = ["IDEM_TEST_MYSQL_URL", "IDEM_TEST_MARIADB_URL"];
 
 /// A server of our own. It ends, and its files go, when the pipe to its keeper closes: at the latest
 /// with this process, however that ends.
@@ -97,8 +97,9 @@ fn find(program: &str) -> PathBuf {
         .find(|file| file.is_file())
         .unwrap_or_else(|| {
             panic!(
-                "these tests need a server: set {URL}, or install MariaDB (`apt-get install \
-                 mariadb-server`); there is no `{program}` in PATH"
+                "these tests need a server: set {}, or install MariaDB (`apt-get install \
+                 mariadb-server`); there is no `{program}` in PATH",
+                URLS[0]
             )
         })
 }
@@ -106,14 +107,19 @@ fn find(program: &str) -> PathBuf {
 /// The server of all tests.
 fn url() -> &'static str {
     static SHARED: OnceLock<(String, Option<Server>)> = OnceLock::new();
-    let shared = SHARED.get_or_init(|| match std::env::var(URL) {
-        Ok(url) => (url, None),
-        Err(_) => {
+    let shared = SHARED.get_or_init(|| match named() {
+        Some(url) => (url, None),
+        None => {
             let server = Server::start(&[]);
             (server.url.clone(), Some(server))
         }
     });
     &shared.0
+}
+
+fn named() -> Option<String> {
+    let named = URLS.iter().filter_map(|name| std::env::var(name).ok());
+    named.into_iter().find(|url| !url.is_empty())
 }
 
 /// A database of one test.
@@ -156,7 +162,7 @@ impl Database {
 
     /// The database that a parent process has made.
     pub(crate) async fn of_parent() -> Self {
-        let options = MySqlConnectOptions::from_str(&std::env::var(URL).unwrap()).unwrap();
+        let options = MySqlConnectOptions::from_str(&named().unwrap()).unwrap();
         Self::open(options.database(&std::env::var("IDEM_TEST_DATABASE").unwrap())).await
     }
 
@@ -190,7 +196,7 @@ impl Database {
             .args(["--exact", test, "--nocapture", "--test-threads=1"])
             .env("IDEM_TEST_CHILD", test)
             .env("IDEM_TEST_DATABASE", self.options.get_database().unwrap())
-            .env(URL, url())
+            .env(URLS[0], url())
             .stdin(Stdio::null())
             .stdout(Stdio::piped());
         child

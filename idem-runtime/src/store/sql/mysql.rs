@@ -221,6 +221,11 @@ impl Dialect for MySql {
             _ => ErrorKind::StoreUnavailable,
         }
     }
+
+    fn refuses_commit(code: &str) -> bool {
+        // Deadlock (a cluster answers with it too), changed record, lock wait, rolled back by a group.
+        matches!(code.parse(), Ok(1213 | 1020 | LOCK_WAIT | 3101))
+    }
 }
 
 const DUPLICATE: u16 = 1062;

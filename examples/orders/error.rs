@@ -1,0 +1,83 @@
+//! What can stop a call, and what the caller does about it.
+
+use idem::{ErrorKind, Retry};
+
+use crate::money::Money;
+
+/// Why a notice was not booked.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OrderError {
+    /// From the framework; `From` is all it asks of an error type.
+    #[error(transparent)]
+    Idem(#[from] idem::Error),
+    /// From the database.
+    #[error("the database: {0}")]
+    Database(#[from] sqlx::Error),
+    /// The trade is known, and is not what this notice says it is.
+    #[error("trade {trade_no:?} is known as {known}")]
+    OtherTrade { trade_no: String, known: String },
+    /// All refunds together would give back more than was paid.
+    #[error("refund {refund_no:?} of {amount} exceeds what is left of its trade")]
+    AboveTrade { refund_no: String, amount: Money },
+}
+
+impl OrderError {
+    /// Whether and how the caller repeats the call.
+    pub(crate) fn retry(&self) -> Retry {
+        match self {
+            Self::Idem(error) => error.retry(),
+            Self::Database(error) => retry(error),
+            Self::OtherTrade { .. } | Self::AboveTrade { .. } => Retry::Never,
+        }
+    }
+
+    /// Whether the notice names a known trade with other contents.
+    pub(crate) fn is_mismatch(&self) -> bool {
+        match self {
+            Self::Idem(error) => error.kind() == ErrorKind::FingerprintMismatch,
+            Self::OtherTrade { .. } => true,
+            Self::Database(_) | Self::AboveTrade { .. } => false,
+        }
+    }
+}
+
+/// Deadlocks, serialization failures and locks that were not free in time end a transaction; a
+/// connection that cannot be had or is lost may be there again soon.
+fn retry(error: &sqlx::Error) -> Retry {
+    match error {
+        sqlx::Error::Database(error) => match error.code().as_deref() {
+            // Postgres by name, SQLite by number (BUSY, LOCKED and their extended codes).
+            Some("40001" | "40P01" | "55P03" | "5" | "6" | "261" | "262" | "517") => {
+                Retry::NewTransaction
+            }
+            // Postgres is starting, stopping, out of connections, or was told to end ours.
+            Some("57P01" | "57P02" | "57P03" | "53300") => Retry::Later(None),
+            _ => Retry::Never,
+        },
+        sqlx::Error::Io(_) | sqlx::Error::PoolTimedOut | sqlx::Error::WorkerCrashed => {
+            Retry::Later(None)
+        }
+        _ => Retry::Never,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lost_connection_is_worth_another_try_and_a_wrong_query_is_not() {
+        let lost = OrderError::from(sqlx::Error::PoolTimedOut);
+        assert_eq!(lost.retry(), Retry::Later(None));
+        let wrong = OrderError::from(sqlx::Error::RowNotFound);
+        assert_eq!(wrong.retry(), Retry::Never);
+    }
+
+    #[test]
+    fn only_other_contents_are_a_mismatch() {
+        let other = idem::Error::new(ErrorKind::FingerprintMismatch);
+        assert!(OrderError::from(other).is_mismatch());
+        assert!(!OrderError::from(idem::Error::new(ErrorKind::InProgress)).is_mismatch());
+        assert!(!OrderError::from(sqlx::Error::RowNotFound).is_mismatch());
+    }
+}

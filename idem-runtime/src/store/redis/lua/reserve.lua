@@ -1,0 +1,60 @@
+-- Reserves a record, or tells why not.
+--
+-- KEYS[1] the record
+-- ARGV[1] lease in milliseconds
+-- ARGV[2] how long the key stays, in milliseconds: the lease and what it is remembered for; empty:
+--         until somebody decides, and then a lapsed reservation is not taken over
+-- ARGV[3] owner (16 bytes), fingerprint (17 bytes), the texts
+--
+-- Answers with the fence when the record is reserved for this owner; with the value when it is none
+-- that is reserved; with {fingerprint, milliseconds until it is free} while somebody holds it, where
+-- -1 stands for no end, and zero for one that has passed without a right to take over.
+--
+-- The fence is this server's clock in microseconds, and at least one more than the last one.
+local time = redis.call('TIME')
+local micros = time[1] * 1000000 + time[2]
+local now = math.floor(micros / 1000)
+local take_over = ARGV[2] ~= ''
+
+local function reserved(fence)
+  return '\1R' .. struct.pack('>I8I8I8', fence, now, now + ARGV[1]) .. ARGV[3]
+end
+
+local value
+if take_over then
+  value = redis.call('SET', KEYS[1], reserved(micros), 'NX', 'GET', 'PX', ARGV[2])
+else
+  value = redis.call('SET', KEYS[1], reserved(micros), 'NX', 'GET')
+end
+if not value then
+  return micros
+end
+
+local kind = value:sub(1, 2)
+if kind == '\1R' then
+  local lease_until = struct.unpack('>I8', value, 19)
+  local lapsed = lease_until ~= 0 and lease_until <= now
+  local ours = value:sub(27, 42) == ARGV[3]:sub(1, 16)
+  if not lapsed and ours then
+    -- Sent twice. It is written again so that replicas and the append-only file have it.
+    redis.call('SET', KEYS[1], value, 'KEEPTTL')
+    return (struct.unpack('>I8', value, 3))
+  end
+  if not lapsed or not (take_over or ours) then
+    local free_in = math.max(lease_until - now, 0)
+    if lease_until == 0 then
+      free_in = redis.call('PTTL', KEYS[1])
+    end
+    return { value:sub(43, 59), free_in }
+  end
+elseif kind ~= '\1F' then
+  return value
+end
+
+local fence = math.max(struct.unpack('>I8', value, 3) + 1, micros)
+if take_over then
+  redis.call('SET', KEYS[1], reserved(fence), 'PX', ARGV[2])
+else
+  redis.call('SET', KEYS[1], reserved(fence))
+end
+return fence

@@ -1,0 +1,214 @@
+//! The value of a record's key, and the key's name. Both outlive a build: golden-tested, and marked
+//! with a version.
+//!
+//! ```text
+//! 0        1      2      10          18          26     42           59
+//! version  state  fence  created at  time        owner  fingerprint  texts  outcome
+//! ```
+//!
+//! Numbers are big-endian, moments in milliseconds. `time` is the end of the lease (zero: none) of a
+//! reserved record and the moment of recording of a completed one. A free record is cut after the
+//! fence. The texts are the operation's name (length in 2 bytes) and the key's text (length in 4,
+//! all ones if it is hidden).
+
+use std::ops::Range;
+
+use bytes::Bytes;
+
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind};
+use crate::fingerprint::Fingerprint;
+use crate::key::RecordId;
+use crate::protocol::{Fence, Owner, Record, State};
+use crate::store::{Request, Stored};
+
+const VERSION: u8 = 1;
+const HEAD: usize = 59;
+const HIDDEN: u32 = u32::MAX;
+
+/// The name of a record's key: a function of prefix, namespace and id, and of no other text.
+pub(super) fn key(prefix: &str, id: RecordId) -> Vec<u8> {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let mut key = Vec::with_capacity(prefix.len() + 34);
+    key.extend_from_slice(prefix.as_bytes());
+    key.push(b'{');
+    for byte in id.as_bytes() {
+        key.push(DIGITS[usize::from(byte >> 4)]);
+        key.push(DIGITS[usize::from(byte & 15)]);
+    }
+    key.push(b'}');
+    key
+}
+
+/// What a request adds to the head that the server writes.
+pub(super) fn tail(request: &Request<'_>) -> Vec<u8> {
+    let scope = cut(request.scope, usize::from(u16::MAX));
+    let mut tail = Vec::with_capacity(39 + scope.len() + request.key_text.map_or(0, str::len));
+    tail.extend_from_slice(request.owner.as_bytes());
+    tail.extend_from_slice(request.fingerprint.as_bytes());
+    tail.extend_from_slice(&u16::try_from(scope.len()).unwrap_or_default().to_be_bytes());
+    tail.extend_from_slice(scope.as_bytes());
+    match request.key_text {
+        Some(text) => {
+            let text = cut(text, 1 << 20);
+            tail.extend_from_slice(&u32::try_from(text.len()).unwrap_or_default().to_be_bytes());
+            tail.extend_from_slice(text.as_bytes());
+        }
+        None => tail.extend_from_slice(&HIDDEN.to_be_bytes()),
+    }
+    tail
+}
+
+fn cut(text: &str, longest: usize) -> &str {
+    &text[..text.floor_char_boundary(longest)]
+}
+
+/// What a value says.
+#[derive(Debug)]
+pub(super) enum Read {
+    /// Only the fence is remembered.
+    Free,
+    /// A record; its time is in [`Value::time`].
+    Reserved(Value),
+    /// The outcome is kept.
+    Completed(Value),
+    /// The key is known, the outcome is gone.
+    Gone(Value),
+}
+
+/// A value with a full head.
+#[derive(Debug)]
+pub(super) struct Value(Bytes);
+
+/// Where the operation's name and the key's text stand, and where the outcome begins.
+#[derive(Debug)]
+struct Spans {
+    scope: Range<usize>,
+    key_text: Option<Range<usize>>,
+    outcome: usize,
+}
+
+/// Reads a value.
+///
+/// # Errors
+/// [`ErrorKind::Schema`]: it is none of ours, or a newer version's.
+pub(super) fn read(value: Vec<u8>) -> Result<Read, Error> {
+    let value = Bytes::from(value);
+    match (value.first(), value.get(1), value.len()) {
+        (Some(&VERSION), Some(b'F'), 10..) => Ok(Read::Free),
+        (Some(&VERSION), Some(state @ (b'R' | b'C' | b'T')), HEAD..) => {
+            let state = *state;
+            let value = Value(value);
+            Ok(match state {
+                b'R' => Read::Reserved(value),
+                b'C' => Read::Completed(value),
+                _ => Read::Gone(value),
+            })
+        }
+        _ => Err(unreadable()),
+    }
+}
+
+fn unreadable() -> Error {
+    Error::new(ErrorKind::Schema)
+        .detail("the key holds a value that this version did not write and cannot read")
+}
+
+impl Value {
+    fn array<const N: usize>(&self, at: usize) -> [u8; N] {
+        let mut array = [0; N];
+        array.copy_from_slice(&self.0[at..at + N]);
+        array
+    }
+
+    fn number(&self, at: usize) -> u64 {
+        u64::from_be_bytes(self.array(at))
+    }
+
+    pub(super) fn fingerprint(&self) -> Fingerprint {
+        Fingerprint::from_bytes(self.array(42))
+    }
+
+    /// The end of the lease, or the moment of recording.
+    pub(super) fn time(&self) -> Moment {
+        Moment::from_millis(self.number(18))
+    }
+
+    fn spans(&self) -> Result<Spans, Error> {
+        let (length, start) = self.length(HEAD, 2)?;
+        let scope = start..start + length;
+        let (length, start) = self.length(scope.end, 4)?;
+        if u32::try_from(length) == Ok(HIDDEN) {
+            return Ok(Spans {
+                scope,
+                key_text: None,
+                outcome: start,
+            });
+        }
+        Ok(Spans {
+            scope,
+            key_text: Some(start..start + length),
+            outcome: start + length,
+        })
+    }
+
+    /// A length of `width` bytes, and where that which it measures begins.
+    fn length(&self, at: usize, width: usize) -> Result<(usize, usize), Error> {
+        let digits = self.0.get(at..at + width).ok_or_else(unreadable)?;
+        let length = digits.iter().fold(0, |n, byte| n << 8 | usize::from(*byte));
+        Ok((length, at + width))
+    }
+
+    fn text(&self, span: Range<usize>) -> Result<String, Error> {
+        let bytes = self.0.get(span).ok_or_else(unreadable)?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| unreadable())
+    }
+
+    /// The envelope of a completed record, without copying it.
+    pub(super) fn outcome(&self) -> Result<Bytes, Error> {
+        let start = self.spans()?.outcome;
+        if start > self.0.len() {
+            return Err(unreadable());
+        }
+        Ok(self.0.slice(start..))
+    }
+
+    fn stored(&self, state: State) -> Result<Stored, Error> {
+        let spans = self.spans()?;
+        let record = Record {
+            fingerprint: self.fingerprint(),
+            fence: Fence::new(self.number(2)),
+            state,
+        };
+        Ok(Stored::new(
+            record,
+            self.text(spans.scope)?,
+            spans.key_text.map(|span| self.text(span)).transpose()?,
+            Moment::from_millis(self.number(10)),
+        ))
+    }
+}
+
+/// The record that a value shows, of a key that goes at `goes_at`.
+pub(super) fn stored(value: Vec<u8>, goes_at: Option<Moment>) -> Result<Option<Stored>, Error> {
+    match read(value)? {
+        Read::Free => Ok(None),
+        Read::Reserved(value) => {
+            let until = value.time();
+            let state = State::Reserved {
+                owner: Owner::from_bytes(value.array(26)),
+                lease_until: (until.as_millis() != 0).then_some(until),
+            };
+            value.stored(state).map(Some)
+        }
+        Read::Completed(value) => {
+            let state = State::Completed {
+                outcome: value.outcome()?,
+                recorded_at: value.time(),
+                keep_until: goes_at,
+            };
+            value.stored(state).map(Some)
+        }
+        Read::Gone(value) => value.stored(State::Tombstone { until: goes_at }).map(Some),
+    }
+}

@@ -1,0 +1,13 @@
+#![deny(unused_must_use)]
+
+use idem::{MemoryStore, idempotent};
+
+#[idempotent(key = "{id}", ttl = "1d", store = store)]
+pub async fn pay(store: &MemoryStore, id: u64) -> Result<u64, idem::Error> {
+    Ok(id)
+}
+
+fn main() {
+    let store = MemoryStore::new();
+    pay(&store, 1);
+}

@@ -1,0 +1,13 @@
+use idem::{MemoryStore, idempotent};
+
+struct Request {
+    part: u64,
+}
+
+#[idempotent(key = "order:{req.prat}", ttl = "1d", store = store, fingerprint = none)]
+async fn pay(store: &MemoryStore, req: Request) -> Result<u64, idem::Error> {
+    let _ = req;
+    Ok(0)
+}
+
+fn main() {}
