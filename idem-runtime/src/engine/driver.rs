@@ -65,7 +65,9 @@ impl Driver {
     /// Runs `body`.
     ///
     /// # Cancel safety
-    /// Dropping it drops the body; what that means for the reservation is the store's matter.
+    /// Dropping it drops the body. A transaction is to be rolled back; a reservation with a lease does
+    /// what its operation says ([`OnCancel`](crate::operation::OnCancel)), and so it does after a
+    /// panic of the body.
     pub async fn drive<F: Future>(self, body: F) -> Driven<F::Output> {
         match self.kind {
             Kind::Plain => Driven::Finished(body.await),
