@@ -1,5 +1,6 @@
 //! The answer to a `COMMIT` is lost, in a transaction of the framework's own.
 
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -21,10 +22,21 @@ enum Fault {
 }
 
 /// A pool through a proxy that breaks one connection at its `COMMIT`.
-async fn broken(db: &Database, fault: Fault) -> MySqlPool {
+struct Broken {
+    pool: MySqlPool,
+    socket: PathBuf,
+}
+
+impl Drop for Broken {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_file(&self.socket);
+    }
+}
+
+async fn broken(db: &Database, fault: Fault) -> Broken {
     let name = format!("{}.proxy", db.options.get_database().unwrap());
-    let path = std::env::temp_dir().join(name);
-    let listener = UnixListener::bind(&path).unwrap();
+    let socket = std::env::temp_dir().join(name);
+    let listener = UnixListener::bind(&socket).unwrap();
     let armed = Arc::new(AtomicBool::new(true));
     let options = db.options.clone();
     tokio::spawn(async move {
@@ -41,9 +53,11 @@ async fn broken(db: &Database, fault: Fault) -> MySqlPool {
         }
     });
     let pool = MySqlPoolOptions::new().max_connections(2);
-    pool.connect_with(db.options.clone().socket(&path))
-        .await
-        .unwrap()
+    let through = db.options.clone().socket(&socket);
+    Broken {
+        pool: pool.connect_with(through).await.unwrap(),
+        socket,
+    }
 }
 
 async fn forward<S: AsyncRead + AsyncWrite + Unpin>(
@@ -79,22 +93,30 @@ async fn forward<S: AsyncRead + AsyncWrite + Unpin>(
 #[tokio::test]
 async fn a_commit_that_held_is_answered() {
     let db = Database::fresh().await;
-    let pool = broken(&db, Fault::AnswerLost).await;
+    let proxied = broken(&db, Fault::AnswerLost).await;
     let body = Body::default();
-    let paid = pay_alone(&pool, "1", 100, body.clone()).await.unwrap();
-    let again = pay_alone(&pool, "1", 100, body.clone()).await.unwrap();
+    let paid = pay_alone(&proxied.pool, "1", 100, body.clone())
+        .await
+        .unwrap();
+    let again = pay_alone(&proxied.pool, "1", 100, body.clone())
+        .await
+        .unwrap();
     assert_eq!((paid, body.runs(), db.orders().await), (again, 1, 1));
 }
 
 #[tokio::test]
 async fn a_commit_that_did_not_hold_is_no_effect_and_the_next_call_runs() {
     let db = Database::fresh().await;
-    let pool = broken(&db, Fault::RequestLost).await;
+    let proxied = broken(&db, Fault::RequestLost).await;
     let body = Body::default();
-    let lost = pay_alone(&pool, "1", 100, body.clone()).await.unwrap_err();
+    let lost = pay_alone(&proxied.pool, "1", 100, body.clone())
+        .await
+        .unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::StoreUnavailable);
     assert_eq!(lost.idem().effect(), Effect::None);
     assert_eq!((db.orders().await, db.records().await), (0, 0));
-    pay_alone(&pool, "1", 100, body.clone()).await.unwrap();
+    pay_alone(&proxied.pool, "1", 100, body.clone())
+        .await
+        .unwrap();
     assert_eq!((body.runs(), db.orders().await), (2, 1));
 }
