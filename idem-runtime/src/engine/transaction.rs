@@ -11,7 +11,7 @@ use crate::error::{Effect, Error, ErrorKind, Retry};
 use crate::operation::{Call, InProgress};
 use crate::outcome;
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, NewRow, OnTx, Records, Row, Running, classify};
+use crate::store::sql::{Dialect, Inserted, NewRow, OnTx, Records, Row, Running, classify};
 
 /// A call whose row stands unfinished in a transaction.
 #[derive(Debug)]
@@ -96,13 +96,15 @@ async fn look_once<D: Dialect>(
     let failed = |error| call.name(classify::<D>(error));
     let statements = records.statements::<D>();
     let row = NewRow::of(call, owner);
-    if D::insert(&mut *conn, statements, row)
+    match D::insert(&mut *conn, statements, row)
         .await
         .map_err(failed)?
     {
-        return Ok(Look::Ours);
+        Inserted::Ours => return Ok(Look::Ours),
+        Inserted::Held => return Ok(Look::InProgress),
+        Inserted::Taken => {}
     }
-    match D::read(&mut *conn, statements, call.id())
+    match D::read(&mut *conn, &statements.read, call.id())
         .await
         .map_err(failed)?
     {

@@ -5,14 +5,17 @@
 //! and two transactions that reserve two keys in opposite order cannot deadlock.
 //! See `docs/protocol.md`.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{
-    Connection as _, Executor as _, PgConnection, Pool, Row as _, Transaction, ValueRef as _,
+    Connection as _, Executor as _, PgConnection, Pool, Row as _, SqlStr, Transaction,
+    ValueRef as _,
 };
 use uuid::Uuid;
 
-use super::dialect::{Dialect, NewRow, Row, Statements, classify, sealed::Sealed};
+use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, classify, sealed::Sealed};
 use super::handle::{OwnPool, Records};
 use super::schema::{Migration, fill, not_empty, statement, unusable};
 use crate::clock::Moment;
@@ -28,6 +31,8 @@ impl Dialect for Postgres {
 
     fn statements(table: &str) -> Statements {
         let sql = |template| statement(template, table);
+        let peek = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete) \
@@ -39,6 +44,7 @@ impl Dialect for Postgres {
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
                  coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1 \
                  ORDER BY created_at DESC LIMIT 1"),
+            peek,
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
@@ -58,6 +64,7 @@ impl Dialect for Postgres {
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
                  LIMIT $1 FOR UPDATE SKIP LOCKED)"),
+            wait_is_scoped: OnceLock::new(),
         }
     }
 
@@ -65,16 +72,21 @@ impl Dialect for Postgres {
         conn: &mut PgConnection,
         statements: &Statements,
         row: NewRow<'_>,
-    ) -> Result<bool, sqlx::Error> {
-        reserve(conn, &statements.insert, row).await
+    ) -> Result<Inserted, sqlx::Error> {
+        let ours = reserve(conn, &statements.insert, row).await?;
+        Ok(if ours {
+            Inserted::Ours
+        } else {
+            Inserted::Taken
+        })
     }
 
     async fn read(
         conn: &mut PgConnection,
-        statements: &Statements,
+        sql: &SqlStr,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
-        sqlx::query(statements.read.clone())
+        sqlx::query(sql.clone())
             .bind(uuid(id))
             .fetch_optional(conn)
             .await?
@@ -171,7 +183,7 @@ fn uuid(id: RecordId) -> Uuid {
 
 async fn reserve(
     conn: &mut PgConnection,
-    sql: &sqlx::SqlStr,
+    sql: &SqlStr,
     row: NewRow<'_>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query(sql.clone())

@@ -6,11 +6,13 @@
 //! before it writes cannot be repaired once another one has committed: it gets
 //! [`ErrorKind::RetryTransaction`] at once. `foreign_keys` must stay on, as sqlx sets it.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use sqlx::sqlite::{Sqlite, SqliteRow};
-use sqlx::{Connection as _, Executor as _, Pool, Row as _, SqliteConnection, Transaction};
+use sqlx::{Connection as _, Executor as _, Pool, Row as _, SqlStr, SqliteConnection, Transaction};
 
-use super::dialect::{Dialect, NewRow, Row, Statements, classify, sealed::Sealed};
+use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, classify, sealed::Sealed};
 use super::handle::{OwnPool, Records};
 use super::schema::{Migration, fill, not_empty, statement, unusable};
 use crate::clock::Moment;
@@ -29,13 +31,15 @@ impl Dialect for Sqlite {
 
     fn statements(table: &str) -> Statements {
         let sql = |template: &str| statement(&template.replace("{now}", NOW), table);
+        let read = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             coalesce(expires_at <= {now}, 0) FROM {table} WHERE id = ?1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete, created_at) \
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
             ),
-            read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 coalesce(expires_at <= {now}, 0) FROM {table} WHERE id = ?1"),
+            peek: read.clone(),
+            read,
             take_over: sql(
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
                  incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
@@ -52,6 +56,7 @@ impl Dialect for Sqlite {
                  AND coalesce(expires_at > {now}, 1)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= {now} AND incomplete IS NULL LIMIT ?1)"),
+            wait_is_scoped: OnceLock::new(),
         }
     }
 
@@ -59,16 +64,21 @@ impl Dialect for Sqlite {
         conn: &mut SqliteConnection,
         statements: &Statements,
         row: NewRow<'_>,
-    ) -> Result<bool, sqlx::Error> {
-        reserve(conn, &statements.insert, row).await
+    ) -> Result<Inserted, sqlx::Error> {
+        let ours = reserve(conn, &statements.insert, row).await?;
+        Ok(if ours {
+            Inserted::Ours
+        } else {
+            Inserted::Taken
+        })
     }
 
     async fn read(
         conn: &mut SqliteConnection,
-        statements: &Statements,
+        sql: &SqlStr,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
-        sqlx::query(statements.read.clone())
+        sqlx::query(sql.clone())
             .bind(id.as_bytes().to_vec())
             .fetch_optional(conn)
             .await?
@@ -155,7 +165,7 @@ impl Dialect for Sqlite {
 
 async fn reserve(
     conn: &mut SqliteConnection,
-    sql: &sqlx::SqlStr,
+    sql: &SqlStr,
     row: NewRow<'_>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query(sql.clone())
