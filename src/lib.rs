@@ -5,7 +5,7 @@ pub use idem_runtime::observe::{Answered, Observed, observe};
 #[cfg(feature = "testing")]
 pub use idem_runtime::testing;
 pub use idem_runtime::{
-    Effect, Error, ErrorKind, Retry, canonical, clock, fingerprint, key, outcome, protocol,
+    Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, outcome, protocol,
     retention, store,
 };
 

@@ -75,7 +75,8 @@ fn of_receiver(receiver: &Receiver) -> Binding {
     let mode = match &receiver.kind {
         ReceiverKind::Reference(_, _, Some(_)) => Mode::Exclusive,
         ReceiverKind::Reference(_, _, None) => Mode::Shared,
-        ReceiverKind::Typed(_, ty) => mode_of(Some(ty), receiver.mutability.is_some()),
+        // `mut` on a smart pointer says nothing about what it points to.
+        ReceiverKind::Typed(_, ty) => mode_of(Some(ty), false),
         _ => Mode::Owned {
             mutable: receiver.mutability.is_some(),
         },

@@ -1,7 +1,7 @@
 //! The path that generated code finds the runtime under.
 
-use proc_macro2::TokenStream;
-use quote::{ToTokens, quote};
+use proc_macro2::{Span, TokenStream};
+use quote::{ToTokens, quote_spanned};
 use syn::{Expr, Path};
 
 use crate::hygiene::ours;
@@ -44,12 +44,15 @@ impl CratePath {
 
     /// The module whose names generated code uses.
     pub(crate) fn private(&self) -> TokenStream {
+        self.private_at(ours())
+    }
+
+    /// The same, for a call whose type errors are to be shown at `span`.
+    pub(crate) fn private_at(&self, span: Span) -> TokenStream {
         match &self.0 {
-            Some(path) => quote!(#path::__private),
-            None => {
-                let span = ours();
-                quote::quote_spanned!(span=> ::idem::__private)
-            }
+            // With its own spans: `$crate` means nothing without them.
+            Some(path) => quote_spanned!(span=> #path::__private),
+            None => quote_spanned!(span=> ::idem::__private),
         }
     }
 }

@@ -1,4 +1,5 @@
-//! The attribute and derive of `idem-rs`.
+//! The attribute and derive of `idem-rs`, re-exported there. Generated code names only the hidden
+//! module `__private` of that crate.
 
 mod async_like;
 mod bindings;
@@ -15,13 +16,13 @@ mod template;
 
 use proc_macro::TokenStream;
 
-/// Makes an `async fn` idempotent.
+#[doc = include_str!("../docs/idempotent.md")]
 #[proc_macro_attribute]
 pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
     idempotent::idempotent(args.into(), item.into()).into()
 }
 
-/// Derives `KeyPart`.
+#[doc = include_str!("../docs/key_part.md")]
 #[proc_macro_derive(KeyPart, attributes(key_part))]
 pub fn derive_key_part(input: TokenStream) -> TokenStream {
     key_part::derive(input.into()).into()

@@ -9,6 +9,8 @@ use crate::errors::Errors;
 pub(crate) enum Slot<T> {
     #[default]
     Absent,
+    /// Not given under its name, but by something that could not be read.
+    Meant,
     /// Given with a value that has been refused already; it is not missing.
     Refused,
     Given(Given<T>),
@@ -24,7 +26,7 @@ impl<T> Slot<T> {
     /// Takes the value in; blames `name` if there is one already.
     pub(crate) fn set(&mut self, name: &Ident, value: syn::Result<T>, errors: &mut Errors) {
         let value = errors.keep(value);
-        if !matches!(self, Self::Absent) {
+        if matches!(self, Self::Refused | Self::Given(_)) {
             errors.at(name.span(), format_args!("`{name}` is given twice"));
             return;
         }
@@ -37,17 +39,17 @@ impl<T> Slot<T> {
         };
     }
 
-    /// Remembers that something was meant to be given.
-    pub(crate) fn refuse(&mut self) {
+    /// Something was meant to be given here: it is not missing.
+    pub(crate) fn excuse(&mut self) {
         if matches!(self, Self::Absent) {
-            *self = Self::Refused;
+            *self = Self::Meant;
         }
     }
 
     pub(crate) fn given(&self) -> Option<&Given<T>> {
         match self {
             Self::Given(given) => Some(given),
-            Self::Absent | Self::Refused => None,
+            Self::Absent | Self::Meant | Self::Refused => None,
         }
     }
 

@@ -38,7 +38,7 @@ fn distance(a: &str, b: &str) -> usize {
 
 /// What follows a name that is not there.
 pub(crate) fn did_you_mean(name: &str) -> String {
-    format!(", did you mean `{name}`?")
+    format!(" (did you mean `{name}`?)")
 }
 
 /// The names that there are, as `rustc` lists them.

@@ -1,12 +1,13 @@
 //! The key template: literal segments and holes.
 
-use proc_macro2::{Span, TokenStream};
+use proc_macro2::{Span, TokenStream, TokenTree};
 use quote::ToTokens;
 use syn::ext::IdentExt;
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, LitStr, Member};
 
 use crate::errors::Errors;
+use crate::hygiene::ours_at;
 use crate::literal::{Locator, Place};
 
 /// What stands between the parts of the token form.
@@ -174,7 +175,7 @@ pub(crate) fn from_literal(literal: &LitStr, errors: &mut Errors) -> Vec<Segment
             errors.at(
                 literal.span(),
                 format_args!(
-                    "`}}` closes nothing{}: write `}}}}` for a brace in the key",
+                    "`}}` closes nothing: write `}}}}` for a brace in the key{}",
                     shown(locator.place(offset))
                 ),
             );
@@ -189,7 +190,7 @@ pub(crate) fn from_literal(literal: &LitStr, errors: &mut Errors) -> Vec<Segment
             errors.at(
                 literal.span(),
                 format_args!(
-                    "`{{` is not closed{}: write `{{{{` for a brace in the key",
+                    "`{{` is not closed: write `{{{{` for a brace in the key{}",
                     shown(locator.place(offset))
                 ),
             );
@@ -211,28 +212,42 @@ fn hole(literal: &LitStr, text: &str, place: Option<Place>) -> syn::Result<Hole>
     let error = |message: String| Err(syn::Error::new(literal.span(), message));
     if text.trim().is_empty() {
         return error(format!(
-            "an empty hole{at}: name the argument that fills it, as in `{{order_no}}`"
+            "a hole is empty: name the argument that fills it, as in `{{order_no}}`{at}"
         ));
     }
     if let Some((name, spec)) = text.replace("::", "  ").split_once(':') {
         return error(format!(
-            "`{{{text}}}` has a format spec{at}: a key part has one canonical text, write `{{{}}}` without `:{spec}`",
+            "`{{{text}}}` has a format spec: a key part has one canonical text, write `{{{}}}` without `:{spec}`{at}",
             name.trim_end()
         ));
     }
     let Ok(expr) = LitStr::new(text, literal.span()).parse::<Expr>() else {
         return error(format!(
-            "`{{{text}}}` is not a name{at}: a hole takes an argument, its fields and methods, as in `{{req.order_no}}`"
+            "`{{{text}}}` is not a name: a hole takes an argument, its fields and methods, as in `{{req.order_no}}`{at}"
         ));
     };
     match Hole::from_expr(&expr) {
         Ok(hole) => Ok(Hole {
+            // Only the name needs the user's hygiene. A suggestion for anything after it would
+            // replace the whole literal; the compiler makes none for generated tokens.
+            value: respanned(hole.value, ours_at(literal.span())),
             span: literal.span(),
             place,
             ..hole
         }),
         Err(refusal) => error(format!("{refusal}{at}")),
     }
+}
+
+/// The tokens after the first one, at `span`.
+fn respanned(tokens: TokenStream, span: Span) -> TokenStream {
+    let at = |(i, mut token): (usize, TokenTree)| {
+        if i > 0 {
+            token.set_span(span);
+        }
+        token
+    };
+    tokens.into_iter().enumerate().map(at).collect()
 }
 
 /// Leaves out empty literals and joins neighbours.

@@ -102,6 +102,11 @@ impl Report {
         Self(slot)
     }
 
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn nobody() -> Self {
+        Self(None)
+    }
+
     pub(crate) fn answered(&self, id: RecordId, answered: Answered) {
         if let Some(slot) = &self.0 {
             slot.state

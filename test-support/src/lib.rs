@@ -7,6 +7,7 @@
 //! | [`sqlite`] | a fresh file, as a service would open it |
 //! | [`proxy`] | a TCP proxy that loses answers, delays, cuts, and tells what went through it |
 //! | [`child`] | this very test program again, as a process to kill or to stop |
+//! | [`body`] | the inside of a function under test: counted, and stopped midway |
 //! | [`poll`] | a future dropped after its n-th poll, or after a time |
 //!
 //! Nothing here skips: a test without its server fails and says how to get one.
@@ -18,6 +19,7 @@
     reason = "test code, unpublished: what cannot go on panics in the test that called it"
 )]
 
+pub mod body;
 pub mod child;
 pub mod poll;
 pub mod postgres;
@@ -25,6 +27,7 @@ pub mod proxy;
 pub mod redis;
 pub mod sqlite;
 
+pub use body::Body;
 pub use postgres::{Postgres, TestDatabase};
 pub use proxy::Proxy;
 pub use redis::{Redis, RedisCluster, RedisServer};

@@ -16,23 +16,25 @@ fn row(trade: &str, paid: i64, refunded: i64) -> (String, String, i64, i64) {
 
 pub(crate) async fn the_earlier_notice_is_believed_at_any_concurrency(kind: Kind) {
     let shop = kind.shop().await;
-    let mut lines = Vec::new();
-    for trade in 0..8 {
-        // As close to each other as they get: the first 40 are all in flight together.
-        lines.extend(std::iter::repeat_n(paid(&trade.to_string(), 100), 20));
-        lines.extend(std::iter::repeat_n(paid(&trade.to_string(), 101), 20));
-        lines.push(paid(&trade.to_string(), 100));
-    }
-    for (booked, replayed) in [(8, 8 * 20), (0, 8 * 21)] {
+    let trades: Vec<String> = (10..50).map(|trade: u32| trade.to_string()).collect();
+    // As close to each other as they get: those of one trade are all in flight together.
+    let lines: Vec<String> = trades
+        .iter()
+        .flat_map(|trade| {
+            let contradicting = std::iter::repeat_n(paid(trade, 101), 8);
+            std::iter::once(paid(trade, 100))
+                .chain(contradicting)
+                .chain([paid(trade, 100), paid(trade, 100)])
+        })
+        .collect();
+    for (booked, replayed) in [(40, 40 * 2), (0, 40 * 3)] {
         let run = book(&shop, &lines).await;
         run.ended_with(0)
-            .complains("line 21: the key is known with another payload");
+            .complains("line 2: the key is known with another payload");
         assert_eq!(run.number("first runs"), booked, "{run}");
         assert_eq!(run.number("replays"), replayed, "{run}");
-        assert_eq!(run.number("refused"), 8 * 20, "{run}");
-        let expected: Vec<_> = (0..8)
-            .map(|trade| row(&trade.to_string(), 100, 0))
-            .collect();
+        assert_eq!(run.number("refused"), 40 * 8, "{run}");
+        let expected: Vec<_> = trades.iter().map(|trade| row(trade, 100, 0)).collect();
         assert_eq!(shop.ledger().await, expected);
         shop.is_consistent().await;
     }

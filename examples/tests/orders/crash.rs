@@ -36,6 +36,7 @@ pub(crate) async fn a_killed_run_is_finished_by_the_next(kind: Kind) {
                 None,
                 "it ended before it was killed at {percent} %"
             );
+            shop.quiet().await;
             shop.is_consistent().await;
         }
         let before = shop.entries().await;

@@ -53,6 +53,13 @@ impl Shop {
         .unwrap_or(0)
     }
 
+    /// Waits until nobody works for a client that is gone: a server may still be committing for it.
+    pub(crate) async fn quiet(&self) {
+        if let Self::Postgres(_, database) = self {
+            database.quiet().await;
+        }
+    }
+
     /// Ends every other session of this database, and says how many.
     pub(crate) async fn end_other_connections(&self) -> u32 {
         let Self::Postgres(pool, _) = self else {

@@ -2,7 +2,7 @@
 //! decided by the traits of the runtime.
 
 use proc_macro2::{Span, TokenStream};
-use quote::{ToTokens, quote, quote_spanned};
+use quote::{ToTokens, quote_spanned};
 use syn::Expr;
 use syn::spanned::Spanned;
 
@@ -15,7 +15,7 @@ use crate::template::plain;
 pub(super) enum Access {
     /// A place that can be borrowed mutably: `tx` of `tx: &mut Tx` as `*tx`, `self.tx`.
     Exclusive(TokenStream),
-    /// An expression that is a shared reference to the store.
+    /// A place that can be borrowed.
     Shared(TokenStream),
     /// A call: whatever it gives.
     Given(TokenStream),
@@ -32,7 +32,7 @@ impl Access {
                     access => access,
                 }
             }
-            Expr::Reference(_) => Self::Shared(expr.to_token_stream()),
+            Expr::Reference(reference) => Self::Shared(reference.expr.to_token_stream()),
             Expr::Path(_) | Expr::Field(_) | Expr::Index(_) | Expr::Unary(_) => {
                 Self::of_place(expr, bindings)
             }
@@ -53,41 +53,28 @@ impl Access {
             Some(Mode::Exclusive | Mode::Owned { mutable: true }) => {
                 Self::Exclusive(expr.to_token_stream())
             }
-            Some(Mode::Shared) if whole => Self::Shared(expr.to_token_stream()),
-            _ => Self::Shared(quote_spanned!(span=> &#expr)),
+            Some(Mode::Shared) if whole => Self::Shared(quote_spanned!(span=> *#expr)),
+            _ => Self::Shared(expr.to_token_stream()),
         }
     }
 
     /// The argument of `enter` and `leave`.
     pub(super) fn exclusive(&self, private: &TokenStream) -> TokenStream {
+        // One span for all of it: of two errors about one thing at one span the first is shown.
+        let span = ours_at(self.span());
         match self {
-            Self::Exclusive(place) => {
-                let span = ours_at(place.span());
-                quote_spanned!(span=> &mut #place)
-            }
-            Self::Shared(reference) => {
-                let span = ours_at(reference.span());
-                quote_spanned!(span=> &mut #private::share(#reference))
-            }
-            Self::Given(expr) => {
-                let span = ours_at(expr.span());
-                quote_spanned!(span=> &mut (#expr))
-            }
+            Self::Exclusive(place) => quote_spanned!(span=> &mut #place),
+            Self::Shared(place) => quote_spanned!(span=> &mut #private::share(&#place)),
+            Self::Given(expr) => quote_spanned!(span=> &mut (#expr)),
         }
     }
 
     /// The argument of `open`.
     pub(super) fn shared(&self) -> TokenStream {
+        let span = ours_at(self.span());
         match self {
-            Self::Exclusive(place) => {
-                let span = ours_at(place.span());
-                quote_spanned!(span=> &#place)
-            }
-            Self::Shared(reference) => quote!(#reference),
-            Self::Given(expr) => {
-                let span = ours_at(expr.span());
-                quote_spanned!(span=> &(#expr))
-            }
+            Self::Exclusive(place) | Self::Shared(place) => quote_spanned!(span=> &#place),
+            Self::Given(expr) => quote_spanned!(span=> &(#expr)),
         }
     }
 
@@ -128,14 +115,13 @@ mod tests {
 
     use super::Access;
     use crate::bindings::of_signature;
-    use crate::template::compact;
 
     fn access(expr: Expr) -> String {
         let sig: Signature = parse_quote! {
             fn f(&mut self, tx: &mut Tx, store: &Memory, pool: Pool, mut own: Tx, (a, b): (&mut Tx, &Memory))
         };
         let access = Access::of(&expr, &of_signature(&sig));
-        compact(&access.exclusive(&quote!(p)))
+        access.exclusive(&quote!(p)).to_string()
     }
 
     #[test]
@@ -144,12 +130,12 @@ mod tests {
             (parse_quote!(tx), "&mut * tx"),
             (parse_quote!(&mut *tx), "&mut * tx"),
             (parse_quote!(&mut tx), "&mut * tx"),
-            (parse_quote!(store), "&mut p::share (store)"),
+            (parse_quote!(store), "&mut p::share (&*store)"),
             (parse_quote!(pool), "&mut p::share (&pool)"),
             (parse_quote!(&pool), "&mut p::share (&pool)"),
             (parse_quote!(own), "&mut own"),
             (parse_quote!(a), "&mut * a"),
-            (parse_quote!(b), "&mut p::share (b)"),
+            (parse_quote!(b), "&mut p::share (&*b)"),
             (parse_quote!(self), "&mut * self"),
             (parse_quote!(self.tx), "&mut self.tx"),
             (parse_quote!(&self.store), "&mut p::share (&self.store)"),
@@ -159,7 +145,8 @@ mod tests {
             (parse_quote!(stores::of(&pool)), "&mut (stores::of (&pool))"),
         ] {
             let expr: Expr = expr;
-            assert_eq!(access(expr), expected);
+            let squashed = |text: &str| text.split_whitespace().collect::<String>();
+            assert_eq!(squashed(&access(expr)), squashed(expected));
         }
     }
 }

@@ -167,7 +167,7 @@ impl RawArgs {
                 Ok(argument) => self.take(&argument, errors),
                 Err(error) => {
                     errors.add(error);
-                    self.refuse_required();
+                    self.excuse_required();
                 }
             }
             if !input.is_empty() && !input.peek(Token![,]) {
@@ -214,18 +214,18 @@ impl RawArgs {
             format_args!("unknown argument `{name}`{suggestion}: expected {all}"),
         );
         match meant {
-            Some("key") => self.key.refuse(),
-            Some("store") => self.store.refuse(),
-            Some("ttl") => self.ttl.refuse(),
+            Some("key") => self.key.excuse(),
+            Some("store") => self.store.excuse(),
+            Some("ttl") => self.ttl.excuse(),
             _ => {}
         }
     }
 
-    /// What could not be read may have been any of these: they are not missing.
-    fn refuse_required(&mut self) {
-        self.key.refuse();
-        self.store.refuse();
-        self.ttl.refuse();
+    /// What could not be read may have been any of these.
+    fn excuse_required(&mut self) {
+        self.key.excuse();
+        self.store.excuse();
+        self.ttl.excuse();
     }
 }
 

@@ -1,14 +1,14 @@
 //! Stage 3: tokens. A descriptor, one call of the runtime, the body. No decision is taken here that
 //! is not in the plan.
 
-use proc_macro2::{Ident, TokenStream};
+use proc_macro2::{Delimiter, Group, Ident, TokenStream};
 use quote::{quote, quote_spanned};
 use syn::spanned::Spanned;
 use syn::{Expr, Type};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Ttl};
-use super::plan::{Answer, Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
@@ -17,7 +17,7 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
     let private = &plan.krate.private();
     let operation = operation(&plan.operation, &plan.mode, private);
     let call = call(plan, private);
-    let contract = contract(&plan.answer, plan.record_err.as_ref(), private);
+    let contract = contract(plan, private);
     let run = match &plan.mode {
         Mode::Callers(access) => callers(plan, access, private),
         Mode::Own { pool, name, retry } => own(plan, pool, name, *retry, private),
@@ -85,8 +85,8 @@ fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
         Segment::Literal(text) => quote_spanned!(ours()=> __idem_key.literal(#text);),
         Segment::Hole(hole) => {
             let (span, value) = (ours_at(hole.span), &hole.value);
-            let part = quote_spanned!(span=> &#value);
-            quote_spanned!(span=> #private::key_part(&mut __idem_key, #part);)
+            let at = plan.krate.private_at(span);
+            quote_spanned!(span=> #at::key_part(&mut __idem_key, &#value);)
         }
     });
     let payload = payload(&plan.payload, private);
@@ -172,12 +172,17 @@ fn payload(payload: &Payload, private: &TokenStream) -> TokenStream {
 
 /// What the types promise, on the user's own type tokens: that is where a missing `Serialize` or
 /// `From<idem::Error>` is reported.
-fn contract(answer: &Answer, record_err: Option<&RecordErr>, private: &TokenStream) -> TokenStream {
-    let whole = &answer.whole;
-    let ok = named(answer.ok.as_ref(), whole, "Ok", private);
-    let err = named(answer.err.as_ref(), whole, "Err", private);
-    let recording = record_err.map(|record_err| match record_err {
-        RecordErr::All => quote_spanned!(ours()=> .recording_all()),
+fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let whole = &plan.answer.whole;
+    let span = ours_at(whole.span());
+    let at = plan.krate.private_at(span);
+    let ok = named(plan.answer.ok.as_ref(), whole, "Ok", &at);
+    let err = named(plan.answer.err.as_ref(), whole, "Err", &at);
+    let recording = plan.record_err.as_ref().map(|record_err| match record_err {
+        RecordErr::All => {
+            let span = ours_at(err.span());
+            quote_spanned!(span=> .recording_all())
+        }
         RecordErr::If(closure @ Expr::Closure(_)) => {
             let span = ours_at(closure.span());
             quote_spanned!(span=> .recording(#closure))
@@ -187,9 +192,8 @@ fn contract(answer: &Answer, record_err: Option<&RecordErr>, private: &TokenStre
             quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
         }
     });
-    let span = ours_at(whole.span());
     quote_spanned! {span=>
-        #private::contract::<#ok, #err>()
+        #at::contract::<#ok, #err>()
             .equality({
                 #[allow(unused_imports)]
                 use #private::{ProbeEq as _, ProbeNothing as _};
@@ -218,25 +222,27 @@ fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> 
 fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
     let allow = allow_on_return();
     let span = ours_at(access.span());
-    let access = access.exclusive(private);
+    let at = plan.krate.private_at(span);
+    let access = access.exclusive(&at);
     let rebound = rebound(&plan.capture);
     let body = body(plan);
-    let enter = quote_spanned!(span=> #private::enter(#access, __idem_call, &__idem_contract));
+    let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
+    let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
     let leave = quote_spanned! {span=>
-        #private::leave(#access, __idem_run, __idem_result, &__idem_contract)
+        #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
     };
     quote_spanned! {ours()=>
-        let __idem_entered = #enter.await;
+        let __idem_entered = #enter;
         #allow
         return match __idem_entered {
             #private::Entered::Answer(__idem_answer) => __idem_answer,
             #private::Entered::Run(__idem_run) => {
-                let __idem_driver = #private::Run::driver(&__idem_run);
+                let __idem_driver = #driver;
                 let __idem_result = {
                     #rebound
                     __idem_driver.drive(#body).await
                 };
-                #leave.await
+                #leave
             }
         };
     }
@@ -252,8 +258,9 @@ fn own(
 ) -> TokenStream {
     let allow = allow_on_return();
     let span = ours_at(pool.span());
+    let at = plan.krate.private_at(span);
     let pool = pool.shared();
-    let open = quote_spanned!(span=> #private::open(#pool, __idem_call, &__idem_contract));
+    let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
     let rebound = rebound(&plan.capture);
     let body = body(plan);
     let result = quote_spanned! {ours()=>
@@ -278,7 +285,7 @@ fn own(
         }},
     };
     quote_spanned! {ours()=>
-        let __idem_entered = #open.await;
+        let __idem_entered = #open;
         #allow
         return match __idem_entered {
             #private::Entered::Answer(__idem_answer) => __idem_answer,
@@ -321,8 +328,11 @@ fn body(plan: &Plan) -> TokenStream {
     let capture = plan.capture.by_move.then(|| quote_spanned!(ours()=> move));
     let edge = edge(&plan.answer.whole, &plan.capture);
     let statements = plan.function.statements();
-    // Braces of our own, so that the user's items stay in front of the user's statements.
-    quote_spanned! {ours()=> async #capture { #edge { #statements } } }
+    // Braces of our own, so that the user's items stay in front of the user's statements; where the
+    // user's are, so that a body without a value is reported there.
+    let mut block = Group::new(Delimiter::Brace, statements.clone());
+    block.set_span(ours_at(plan.function.body_span()));
+    quote_spanned! {ours()=> async #capture { #edge #block } }
 }
 
 /// Never executed. It tells inference the declared return type before the body's first `return`,

@@ -1,7 +1,7 @@
 //! Stage 1b: the item's tokens. The signature is parsed, the body stays tokens, so that a body that
 //! is still being typed goes through.
 
-use proc_macro2::{Delimiter, Group, TokenStream, TokenTree};
+use proc_macro2::{Delimiter, Group, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::parse::{ParseStream, Parser};
 use syn::{Attribute, Ident, Signature, Token, Visibility};
@@ -115,6 +115,10 @@ impl Function {
         out
     }
 
+    pub(super) fn body_span(&self) -> Span {
+        self.body.braces.span()
+    }
+
     pub(super) fn statements(&self) -> &TokenStream {
         &self.body.statements
     }
@@ -139,17 +143,16 @@ fn block(token: &TokenTree) -> Option<Group> {
 }
 
 fn signature(input: ParseStream<'_>) -> syn::Result<Signature> {
-    let attrs = input.call(Attribute::parse_outer)?;
+    input.call(Attribute::parse_outer)?;
     input.parse::<Visibility>()?;
     let start = input.fork();
     // `default fn` of specialisation.
-    if input.peek(Ident) && input.peek2(Token![fn]) || input.peek2(Token![async]) {
+    if input.peek(Ident) && (input.peek2(Token![fn]) || input.peek2(Token![async])) {
         input.parse::<Ident>()?;
     }
     if !is_function(input) {
         return Err(start.error(wrong_item(&start)));
     }
-    drop(attrs);
     let sig = input.parse::<Signature>()?;
     input.parse::<Option<Token![;]>>()?;
     if input.is_empty() {

@@ -56,7 +56,7 @@ fn check_separators(segments: &[Segment], errors: &mut Errors) {
             errors.at(
                 next.span,
                 format_args!(
-                    "`{text}` does not keep this part apart from the one before it{}: put a separator between them, as in `{{a}}:{{b}}`",
+                    "`{text}` does not keep this part apart from the one before it: put a separator between them, as in `{{a}}:{{b}}`{}",
                     next.at()
                 ),
             );
@@ -67,7 +67,7 @@ fn check_separators(segments: &[Segment], errors: &mut Errors) {
             errors.at(
                 next.span,
                 format_args!(
-                    "nothing stands between this part and the one before it{}, so (\"ab\", \"c\") and (\"a\", \"bc\") would be one key: put a separator between them, as in `{{a}}:{{b}}`",
+                    "nothing stands between this part and the one before it, so (\"ab\", \"c\") and (\"a\", \"bc\") would be one key: put a separator between them, as in `{{a}}:{{b}}`{}",
                     next.at()
                 ),
             );
@@ -90,13 +90,13 @@ pub(super) fn check_name<'a>(
     let names = || names.iter().map(String::as_str);
     let at = hole.at();
     let message = if name == "self" {
-        format!("this function has no `self`{at}: it has no receiver")
+        format!("this function has no receiver, so there is no `self`{at}")
     } else if bindings.is_empty() {
-        format!("no argument is named `{name}`{at}: the function has none that has a name")
+        format!("no argument is named `{name}`: the function has none that has a name{at}")
     } else {
         let suggestion = closest(&name, names()).map_or_else(String::new, did_you_mean);
         let all = one_of(names());
-        format!("no argument is named `{name}`{suggestion}{at}: expected {all}")
+        format!("no argument is named `{name}`{suggestion}: expected {all}{at}")
     };
     errors.at(hole.span, message);
     None
@@ -113,7 +113,7 @@ fn check_type(hole: &Hole, binding: &Binding, errors: &mut Errors) {
     let name = binding.name();
     errors.at(
         hole.span,
-        format_args!("`{name}` is {shown}{}: {why}", hole.at()),
+        format_args!("`{name}` is {shown}: {why}{}", hole.at()),
     );
 }
 

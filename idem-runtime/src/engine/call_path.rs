@@ -12,22 +12,41 @@ tokio::task_local! {
 
 #[derive(Debug)]
 struct Frame {
-    id: RecordId,
-    fence: Option<Fence>,
+    holds: Holds,
     outer: Option<Arc<Frame>>,
 }
 
+/// What the body of one call holds.
+#[derive(Debug)]
+pub(crate) enum Holds {
+    /// A record in a transaction of the framework's own.
+    #[cfg(feature = "_sqlx")]
+    Lane(super::coalesce::Lane),
+    /// A record by a lease.
+    Leased(RecordId, Fence),
+}
+
 /// Runs a body with its record on the call path.
-pub(crate) async fn within<F: Future>(id: RecordId, fence: Option<Fence>, body: F) -> F::Output {
+pub(crate) async fn within<F: Future>(holds: Holds, body: F) -> F::Output {
     let outer = PATH.try_with(Arc::clone).ok();
-    PATH.scope(Arc::new(Frame { id, fence, outer }), body).await
+    PATH.scope(Arc::new(Frame { holds, outer }), body).await
 }
 
 /// Whether a body on this call path already holds the record: waiting for it would never end.
 pub(crate) fn holds(id: RecordId) -> bool {
+    any(|holds| matches!(holds, Holds::Leased(held, _) if *held == id))
+}
+
+/// The same for a record in this table of this pool; in another database it is another one.
+#[cfg(feature = "_sqlx")]
+pub(crate) fn holds_lane(lane: &super::coalesce::Lane) -> bool {
+    any(|holds| matches!(holds, Holds::Lane(held) if held == lane))
+}
+
+fn any(matches: impl Fn(&Holds) -> bool) -> bool {
     let mut frame = PATH.try_with(Arc::clone).ok();
     while let Some(at) = frame {
-        if at.id == id {
+        if matches(&at.holds) {
             return true;
         }
         frame = at.outer.clone();
@@ -43,5 +62,11 @@ pub(crate) fn holds(id: RecordId) -> bool {
 /// `None` outside a leased call: in a transaction the transaction itself is the fence.
 #[must_use]
 pub fn fence() -> Option<Fence> {
-    PATH.try_with(|frame| frame.fence).ok().flatten()
+    PATH.try_with(|frame| match frame.holds {
+        #[cfg(feature = "_sqlx")]
+        Holds::Lane(_) => None,
+        Holds::Leased(_, fence) => Some(fence),
+    })
+    .ok()
+    .flatten()
 }

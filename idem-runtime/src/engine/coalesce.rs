@@ -3,7 +3,7 @@
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
-use std::sync::{LazyLock, Mutex, PoisonError};
+use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 
 use bytes::Bytes;
 use tokio::sync::watch;
@@ -11,15 +11,33 @@ use tokio::sync::watch;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 
-/// A record of one pool.
-pub(crate) type Lane = (usize, RecordId);
+/// One record: in this pool, in this table.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(crate) struct Lane {
+    pub(crate) pool: usize,
+    pub(crate) table: Arc<str>,
+    pub(crate) id: RecordId,
+}
 
 static FLIGHTS: LazyLock<Mutex<HashMap<Lane, Flight>>> = LazyLock::new(Mutex::default);
 
 #[derive(Debug)]
 struct Flight {
     fingerprint: Fingerprint,
-    landed: watch::Receiver<Option<Bytes>>,
+    stage: watch::Receiver<Stage>,
+}
+
+/// How far the call that goes first has come.
+#[derive(Clone, Debug)]
+pub(crate) enum Stage {
+    /// It looks at the record: nobody knows yet whether there is one, and with which payload.
+    Looking,
+    /// Somebody outside this process runs the call.
+    Elsewhere,
+    /// Its body runs.
+    Running,
+    /// The outcome is committed.
+    Landed(Bytes),
 }
 
 /// What a call finds.
@@ -36,44 +54,54 @@ pub(crate) enum Joined {
 #[derive(Debug)]
 pub(crate) struct Leader {
     lane: Lane,
-    landing: watch::Sender<Option<Bytes>>,
+    stage: watch::Sender<Stage>,
 }
 
 /// A call that waits for the first one.
 #[derive(Debug)]
 pub(crate) struct Follower {
     pub(crate) fingerprint: Fingerprint,
-    landed: watch::Receiver<Option<Bytes>>,
+    stage: watch::Receiver<Stage>,
 }
 
 pub(crate) fn join(lane: Lane, fingerprint: Fingerprint) -> Joined {
     let mut flights = FLIGHTS.lock().unwrap_or_else(PoisonError::into_inner);
     match flights.entry(lane) {
         Entry::Occupied(flight) => {
-            let Flight {
-                fingerprint,
-                landed,
-            } = flight.get();
+            let Flight { fingerprint, stage } = flight.get();
             Joined::Behind(Follower {
                 fingerprint: *fingerprint,
-                landed: landed.clone(),
+                stage: stage.clone(),
             })
         }
         Entry::Vacant(place) => {
-            let (landing, landed) = watch::channel(None);
-            place.insert(Flight {
-                fingerprint,
-                landed,
-            });
-            Joined::First(Leader { lane, landing })
+            let lane = place.key().clone();
+            let (sender, stage) = watch::channel(Stage::Looking);
+            place.insert(Flight { fingerprint, stage });
+            Joined::First(Leader {
+                lane,
+                stage: sender,
+            })
         }
     }
 }
 
 impl Leader {
+    pub(crate) fn lane(&self) -> &Lane {
+        &self.lane
+    }
+
+    pub(crate) fn runs_elsewhere(&self) {
+        self.stage.send_replace(Stage::Elsewhere);
+    }
+
+    pub(crate) fn runs(&self) {
+        self.stage.send_replace(Stage::Running);
+    }
+
     /// Hands a committed outcome to everybody who waits.
     pub(crate) fn land(self, outcome: Bytes) {
-        self.landing.send_replace(Some(outcome));
+        self.stage.send_replace(Stage::Landed(outcome));
     }
 }
 
@@ -87,10 +115,10 @@ impl Drop for Leader {
 }
 
 impl Follower {
-    /// The committed outcome, or `None` when the first call ended without one.
-    pub(crate) async fn landed(mut self) -> Option<Bytes> {
+    /// The first of these stages that the call in front reaches; `None` when it ended without.
+    pub(crate) async fn reaches(&mut self, wanted: fn(&Stage) -> bool) -> Option<Stage> {
         // An error means that the leader is gone: what it left last counts.
-        let _ = self.landed.wait_for(Option::is_some).await;
-        self.landed.borrow_and_update().clone()
+        let _ = self.stage.wait_for(wanted).await;
+        Some(self.stage.borrow().clone()).filter(wanted)
     }
 }

@@ -1,7 +1,7 @@
 use std::future::Future;
 use std::pin::pin;
 
-use super::call_path;
+use super::call_path::{self, Holds};
 use super::renewal::Renewal;
 use crate::key::RecordId;
 use crate::operation::OnLostLease;
@@ -18,8 +18,8 @@ enum Kind {
     /// The caller's transaction guards the reservation and sees re-entrance.
     Plain,
     /// The framework's own transaction guards it; re-entrance is seen on the call path.
-    #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
-    OnPath(RecordId),
+    #[cfg(feature = "_sqlx")]
+    OnPath(super::coalesce::Lane),
     /// A lease guards it and is renewed while the body runs.
     Leased(RecordId, Fence, Renewal, OnLostLease),
 }
@@ -40,10 +40,10 @@ impl Driver {
         Self { kind: Kind::Plain }
     }
 
-    #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
-    pub(crate) fn on_path(id: RecordId) -> Self {
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn on_path(lane: super::coalesce::Lane) -> Self {
         Self {
-            kind: Kind::OnPath(id),
+            kind: Kind::OnPath(lane),
         }
     }
 
@@ -65,13 +65,18 @@ impl Driver {
     /// Runs `body`.
     ///
     /// # Cancel safety
-    /// Dropping it drops the body; what that means for the reservation is the store's matter.
+    /// Dropping it drops the body. A transaction is to be rolled back; a reservation with a lease does
+    /// what its operation says ([`OnCancel`](crate::operation::OnCancel)), and so it does after a
+    /// panic of the body.
     pub async fn drive<F: Future>(self, body: F) -> Driven<F::Output> {
         match self.kind {
             Kind::Plain => Driven::Finished(body.await),
-            Kind::OnPath(id) => Driven::Finished(call_path::within(id, None, body).await),
+            #[cfg(feature = "_sqlx")]
+            Kind::OnPath(lane) => {
+                Driven::Finished(call_path::within(Holds::Lane(lane), body).await)
+            }
             Kind::Leased(id, fence, renewal, on_lost_lease) => {
-                let mut body = pin!(call_path::within(id, Some(fence), body));
+                let mut body = pin!(call_path::within(Holds::Leased(id, fence), body));
                 tokio::select! {
                     biased;
                     result = &mut body => return Driven::Finished(result),

@@ -21,7 +21,9 @@ struct Shared<'a, S>(&'a S);
 /// Lends a store out. Of what is lent nothing is known but that it gives access, so that a type that
 /// is no store is refused here and not once more by everything after.
 #[must_use]
-pub fn share<S: Store>(store: &S) -> impl Access<Run: Send + Sync> + Send + use<'_, S> {
+pub fn share<S: Store>(
+    store: &S,
+) -> impl Access<Run = impl Run + Send + Sync + use<S>> + Send + use<'_, S> {
     Shared(store)
 }
 

@@ -1,6 +1,6 @@
 use idem::idempotent;
 
 #[idempotent(key = "{id}", ttl = "1d", store = store)]
-use std::fmt;
+pub use std::fmt;
 
 fn main() {}

@@ -6,6 +6,7 @@ async fn pay<'a>(
     id: u64,
     name: &'a str,
 ) -> Result<Option<std::borrow::Cow<'a, str>>, idem::Error> {
+    let _ = (store, id);
     let _ = store;
     Ok(Some(name.into()))
 }

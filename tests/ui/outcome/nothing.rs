@@ -2,7 +2,7 @@ use idem::{MemoryStore, idempotent};
 
 #[idempotent(key = "{id}", ttl = "1d", store = store)]
 async fn pay(store: &MemoryStore, id: u64) {
-    drop(id);
+    let _ = (store, id);
 }
 
 fn main() {}

@@ -140,6 +140,12 @@ pub trait Dialect: Database + sealed::Sealed {
     /// What a code of the database's own means; by code, never by text.
     #[doc(hidden)]
     fn kind_of_code(code: &str) -> ErrorKind;
+
+    /// Whether a commit that is answered with this code has certainly not happened. Codes of a
+    /// lost connection, a failing system or a server that goes down say nothing about it, and may
+    /// come from a pooler.
+    #[doc(hidden)]
+    fn refuses_commit(code: &str) -> bool;
 }
 
 pub(crate) mod sealed {

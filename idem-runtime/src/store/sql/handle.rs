@@ -86,6 +86,10 @@ impl Records {
         &self.table
     }
 
+    pub(crate) fn table_name(&self) -> Arc<str> {
+        Arc::clone(&self.table)
+    }
+
     pub(crate) fn namespace_str(&self) -> &str {
         &self.namespace
     }

@@ -153,6 +153,12 @@ impl Dialect for Postgres {
             _ => ErrorKind::StoreUnavailable,
         }
     }
+
+    fn refuses_commit(code: &str) -> bool {
+        // connection, insufficient resources, operator (but for a cancelled query), system, internal
+        let unsure = ["08", "53", "57", "58", "XX"];
+        code == "57014" || !unsure.iter().any(|class| code.starts_with(class))
+    }
 }
 
 fn uuid(id: RecordId) -> Uuid {
@@ -362,5 +368,15 @@ mod tests {
         assert_eq!(Postgres::kind_of_code("40P01"), ErrorKind::RetryTransaction);
         assert_eq!(Postgres::kind_of_code("42P01"), ErrorKind::Schema);
         assert_eq!(Postgres::kind_of_code("23505"), ErrorKind::StoreUnavailable);
+    }
+
+    #[test]
+    fn only_an_error_of_the_commit_itself_refuses_it() {
+        for code in ["23505", "40001", "P0001", "57014"] {
+            assert!(Postgres::refuses_commit(code), "{code}");
+        }
+        for code in ["08006", "08P01", "57P01", "58030", "53100", "XX000"] {
+            assert!(!Postgres::refuses_commit(code), "{code}");
+        }
     }
 }

@@ -145,6 +145,11 @@ impl Dialect for Sqlite {
             _ => ErrorKind::StoreUnavailable,
         }
     }
+
+    fn refuses_commit(code: &str) -> bool {
+        // busy, locked, constraint; a disk that is full or fails says nothing.
+        matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(5 | 6 | 19))
+    }
 }
 
 async fn reserve(

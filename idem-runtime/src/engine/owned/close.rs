@@ -1,0 +1,216 @@
+//! The end of a run: recorded and committed, rolled back, or begun again.
+
+use sqlx::error::DatabaseError;
+use sqlx::{Pool, Transaction};
+
+use super::commit::{commit, record_alone};
+use super::{OwnedRun, depart, jitter, replayed};
+use crate::engine::coalesce::Leader;
+use crate::engine::transaction::{self, polling};
+use crate::engine::{Contract, Driven, Settlement, Step};
+use crate::error::{Effect, Error, ErrorKind};
+use crate::observe::{Answered, Report};
+use crate::operation::Call;
+use crate::protocol::Owner;
+use crate::store::sql::{Dialect, Records};
+
+/// What [`close_or_again`] did.
+#[derive(Debug)]
+pub enum Closed<T, E, D: Dialect> {
+    /// The call's answer.
+    Answer(Result<T, E>),
+    /// The database gave the transaction up; the body is to run again in this one.
+    Again(OwnedRun<D>),
+}
+
+/// Records and commits, or rolls back.
+///
+/// # Cancel safety
+/// The transaction is rolled back, unless the commit was already sent: then the outcome is unknown
+/// to this caller, and the next call with the key finds it.
+pub async fn close<T, E, D: Dialect>(
+    run: OwnedRun<D>,
+    driven: Driven<Result<T, E>>,
+    contract: &Contract<T, E>,
+) -> Result<T, E> {
+    match finish(run, driven, contract).await {
+        Finished::Answer(answer) => answer,
+        Finished::GivenUp { error, .. } => error,
+    }
+}
+
+/// As [`close`]; where the database gave the transaction up and the operation has retries left,
+/// begins again instead.
+///
+/// # Cancel safety
+/// As [`close`].
+pub async fn close_or_again<T, E, D: Dialect>(
+    run: OwnedRun<D>,
+    driven: Driven<Result<T, E>>,
+    contract: &Contract<T, E>,
+) -> Closed<T, E, D> {
+    let retries = run.retries;
+    let begun = match finish(run, driven, contract).await {
+        Finished::Answer(answer) => return Closed::Answer(answer),
+        Finished::GivenUp { error, .. } if retries == 0 => return Closed::Answer(error),
+        Finished::GivenUp { begun, .. } => begun,
+    };
+    let Begun {
+        pool,
+        records,
+        call,
+        leader,
+        report,
+    } = begun;
+    let id = call.id();
+    tokio::time::sleep(jitter(call.retries() - retries + 1)).await;
+    let mut polling = polling(&call);
+    let (answered, answer) = match depart(&pool, &records, call, leader, &mut polling).await {
+        Ok(Step::Run(mut run)) => {
+            run.retries = retries - 1;
+            run.report = report;
+            return Closed::Again(run);
+        }
+        Ok(Step::Replay(replay)) => replayed(replay, contract),
+        Err(error) => (Answered::Refused, contract.refuse(error)),
+    };
+    report.answered(id, answered);
+    Closed::Answer(answer)
+}
+
+/// What it takes to begin again.
+struct Begun<D: Dialect> {
+    pool: Pool<D>,
+    records: Records,
+    call: Call,
+    leader: Leader,
+    report: Report,
+}
+
+enum Finished<T, E, D: Dialect> {
+    Answer(Result<T, E>),
+    /// The database gave the transaction up; everything of it is gone.
+    GivenUp {
+        error: Result<T, E>,
+        begun: Begun<D>,
+    },
+}
+
+async fn finish<T, E, D: Dialect>(
+    run: OwnedRun<D>,
+    driven: Driven<Result<T, E>>,
+    contract: &Contract<T, E>,
+) -> Finished<T, E, D> {
+    let OwnedRun {
+        tx,
+        pool,
+        records,
+        call,
+        running,
+        leader,
+        report,
+        ..
+    } = run;
+    let result = match driven {
+        Driven::Finished(result) => result,
+        Driven::LeaseLost => contract.refuse(call.error(ErrorKind::LostOwnership)),
+    };
+    let begun = Begun {
+        pool,
+        records,
+        call,
+        leader,
+        report,
+    };
+    // Asked first: a lost transaction is no answer of the function, whatever it calls final.
+    if let Err(error) = &result
+        && was_given_up::<T, E, D>(contract, error)
+    {
+        let _ = tx.rollback().await;
+        return Finished::GivenUp {
+            error: result,
+            begun,
+        };
+    }
+    let settlement = match contract.settlement(&begun.call, &result) {
+        Ok(settlement) => settlement,
+        Err(error) => {
+            let _ = tx.rollback().await;
+            return Finished::Answer(contract.refuse(error.effect_is(Effect::None)));
+        }
+    };
+    let outcome = match (&result, settlement) {
+        (Ok(_), Settlement::Complete(outcome)) => outcome,
+        (Err(_), settlement) => {
+            let _ = tx.rollback().await;
+            if let Settlement::Complete(outcome) = settlement {
+                let Begun {
+                    pool,
+                    records,
+                    call,
+                    leader,
+                    ..
+                } = begun;
+                record_alone(&pool, &records, &call, outcome, leader).await;
+            }
+            return Finished::Answer(result);
+        }
+        (Ok(_), Settlement::Release) => {
+            let _ = tx.rollback().await;
+            let error = begun.call.error(ErrorKind::OutcomeNotRecordable);
+            return Finished::Answer(contract.refuse(error));
+        }
+    };
+    match complete_and_commit(tx, &begun, running.owner(), &outcome).await {
+        Ok(()) => {
+            begun.leader.land(outcome);
+            Finished::Answer(result)
+        }
+        Err(error) if error.kind() == ErrorKind::RetryTransaction => Finished::GivenUp {
+            error: contract.refuse(error),
+            begun,
+        },
+        Err(error) => Finished::Answer(contract.refuse(error)),
+    }
+}
+
+async fn complete_and_commit<D: Dialect>(
+    mut tx: Transaction<'static, D>,
+    begun: &Begun<D>,
+    owner: Owner,
+    outcome: &[u8],
+) -> Result<(), Error> {
+    let Begun {
+        pool,
+        records,
+        call,
+        ..
+    } = begun;
+    if let Err(error) = transaction::complete::<D>(&mut tx, records, call, owner, outcome).await {
+        let _ = tx.rollback().await;
+        return Err(error);
+    }
+    commit(tx, pool, records, call, owner).await
+}
+
+/// Whether the body's error comes from the database giving the transaction up.
+fn was_given_up<T, E, D: Dialect>(contract: &Contract<T, E>, error: &E) -> bool {
+    let by_code = |error: &dyn DatabaseError| {
+        error
+            .code()
+            .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
+    };
+    contract.causes(error).any(|cause| {
+        if let Some(error) = cause.downcast_ref::<Error>() {
+            return error.kind() == ErrorKind::RetryTransaction;
+        }
+        // A transparent wrapper shows the cause of sqlx's error and not that error itself.
+        if let Some(error) = cause.downcast_ref::<Box<dyn DatabaseError>>() {
+            return by_code(&**error);
+        }
+        match cause.downcast_ref::<sqlx::Error>() {
+            Some(sqlx::Error::Database(error)) => by_code(&**error),
+            _ => false,
+        }
+    })
+}

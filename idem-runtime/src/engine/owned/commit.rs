@@ -1,0 +1,144 @@
+//! Commits, and what to make of one whose answer did not come.
+
+use std::time::Duration;
+
+use bytes::Bytes;
+use sqlx::{Pool, Transaction};
+
+use super::begin;
+use crate::engine::backoff::Backoff;
+use crate::engine::coalesce::Leader;
+use crate::engine::transaction::{self, Look, look};
+use crate::error::{Effect, Error, ErrorKind};
+use crate::operation::Call;
+use crate::protocol::Owner;
+use crate::store::sql::{Dialect, NewRow, Records, Running, classify};
+
+/// How long a commit whose answer was lost is asked after.
+const ASKING: Duration = Duration::from_secs(10);
+
+pub(super) async fn commit<D: Dialect>(
+    tx: Transaction<'static, D>,
+    pool: &Pool<D>,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+) -> Result<(), Error> {
+    let Err(error) = tx.commit().await else {
+        return Ok(());
+    };
+    let refused = match &error {
+        sqlx::Error::Database(error) => error.code().is_some_and(|code| D::refuses_commit(&code)),
+        _ => false,
+    };
+    let held = if refused {
+        Ok(false)
+    } else {
+        resolve(pool, records, call, owner).await
+    };
+    match held {
+        Ok(true) => Ok(()),
+        Ok(false) => {
+            let detail = if refused {
+                "the database refused the commit"
+            } else {
+                "the connection was lost at the commit, and nothing was committed"
+            };
+            let error = classify::<D>(error).detail(detail);
+            Err(call.name(error).effect_is(Effect::None))
+        }
+        Err(_) => Err(call.error(ErrorKind::CommitUnknown).caused_by(error)),
+    }
+}
+
+/// Finds out whether a commit whose answer was lost has held, by our own owner token. The reserving
+/// insert tells apart "still at it", "held" and "gone".
+async fn resolve<D: Dialect>(
+    pool: &Pool<D>,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+) -> Result<bool, Error> {
+    let mut backoff = Backoff::new(
+        Some(ASKING),
+        Duration::from_millis(10),
+        Duration::from_millis(500),
+    );
+    loop {
+        // A database that does not answer must not hold the call up for longer than one that refuses.
+        let asked = tokio::time::timeout(backoff.left(), ask(pool, records, call, owner)).await;
+        match asked {
+            Ok(Ok(Some(held))) => return Ok(held),
+            Ok(Ok(None) | Err(_)) | Err(_) => match backoff.next() {
+                Some(pause) => tokio::time::sleep(pause).await,
+                None => return Err(call.error(ErrorKind::CommitUnknown)),
+            },
+        }
+    }
+}
+
+/// One question: `None` while the lost transaction is still open in the database.
+async fn ask<D: Dialect>(
+    pool: &Pool<D>,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+) -> Result<Option<bool>, Error> {
+    let failed = |error| call.name(classify::<D>(error));
+    let statements = records.statements::<D>();
+    let mut tx = begin(pool).await?;
+    let probe = NewRow::of(call, Owner::fresh());
+    let inserted = D::insert(&mut tx, statements, probe)
+        .await
+        .map_err(failed)?;
+    let found = if inserted {
+        None
+    } else {
+        D::read(&mut tx, statements, call.id())
+            .await
+            .map_err(failed)?
+    };
+    tx.rollback().await.map_err(failed)?;
+    Ok(match (inserted, found) {
+        (true, _) => Some(false),
+        (false, Some(row)) => Some(row.owner == owner && row.outcome.is_some()),
+        (false, None) => None,
+    })
+}
+
+/// Records a final error in a transaction of its own, after the body's was rolled back. Best effort:
+/// the error had no effect, so a call that runs again instead repeats nothing.
+pub(super) async fn record_alone<D: Dialect>(
+    pool: &Pool<D>,
+    records: &Records,
+    call: &Call,
+    outcome: Bytes,
+    leader: Leader,
+) {
+    let running = Running::register(Owner::fresh());
+    let record = async {
+        let mut tx = begin(pool).await?;
+        let recorded = async {
+            let found = look::<D>(&mut tx, records, call, running.owner()).await?;
+            if !matches!(found, Look::Ours) {
+                return Ok(false);
+            }
+            transaction::complete::<D>(&mut tx, records, call, running.owner(), &outcome).await?;
+            Ok(true)
+        };
+        match recorded.await {
+            Ok(true) => tx.commit().await.map(|()| true).map_err(classify::<D>),
+            other => {
+                let _ = tx.rollback().await;
+                other
+            }
+        }
+    };
+    match record.await {
+        Ok(true) => leader.land(outcome),
+        Ok(false) => {}
+        Err(error) => {
+            tracing::warn!(record = %call.id(), error = %error, "a final error could not be recorded");
+        }
+    }
+}

@@ -1,0 +1,267 @@
+//! A transaction of the framework's own: begin, reserve, body, record, commit in one call.
+
+mod close;
+mod commit;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use sqlx::{Pool, Transaction};
+
+use super::backoff::Backoff;
+use super::coalesce::{self, Follower, Joined, Lane, Leader, Stage};
+use super::finish::run_to_end;
+use super::transaction::{Look, RETRY_AFTER, completed, look, polling, replay};
+use super::{Contract, Driver, Entered, Replay, Run, Step, call_path};
+use crate::error::{Error, ErrorKind};
+use crate::observe::{Answered, Report};
+use crate::operation::{Call, InProgress};
+use crate::protocol::Owner;
+use crate::store::sql::{Dialect, OwnPool, Records, Row, Running, classify};
+
+pub use close::{Closed, close, close_or_again};
+
+/// How often a transaction that failed before its body ran is begun again.
+const RETRIES_BEFORE_BODY: u32 = 20;
+
+/// A call whose body runs in a transaction of the framework's own.
+#[derive(Debug)]
+pub struct OwnedRun<D: Dialect> {
+    tx: Transaction<'static, D>,
+    pool: Pool<D>,
+    records: Records,
+    call: Call,
+    running: Running,
+    leader: Leader,
+    report: Report,
+    retries: u32,
+}
+
+impl<D: Dialect> OwnedRun<D> {
+    /// The transaction, for the body.
+    pub fn transaction(&mut self) -> &mut Transaction<'static, D> {
+        &mut self.tx
+    }
+}
+
+impl<D: Dialect> Run for OwnedRun<D> {
+    fn driver(&self) -> Driver {
+        Driver::on_path(self.leader.lane().clone())
+    }
+
+    fn call(&self) -> &Call {
+        &self.call
+    }
+}
+
+/// Begins and reserves, or answers.
+///
+/// # Cancel safety
+/// The transaction, if begun, is rolled back; waiting calls go on without this one.
+pub async fn open<T, E, P: OwnPool + ?Sized>(
+    pool: &P,
+    call: Call,
+    contract: &Contract<T, E>,
+) -> Entered<T, E, OwnedRun<P::Db>> {
+    let report = Report::claim();
+    let mut call = call;
+    call.enter_namespace(pool.records().namespace_str());
+    let id = call.id();
+    let (answered, answer) = match take_off(pool.pool(), pool.records(), call).await {
+        Ok(Step::Run(mut run)) => {
+            report.answered(id, Answered::FirstRun);
+            run.report = report;
+            return Entered::Run(run);
+        }
+        Ok(Step::Replay(replay)) => replayed(replay, contract),
+        Err(error) => (Answered::Refused, contract.refuse(error)),
+    };
+    report.answered(id, answered);
+    Entered::Answer(answer)
+}
+
+/// The answer of a replay, and how it counts.
+fn replayed<T, E>(replay: Replay, contract: &Contract<T, E>) -> (Answered, Result<T, E>) {
+    let recorded_at = replay.recorded_at;
+    match replay.answer(contract) {
+        Ok(answer) => (Answered::Replay { recorded_at }, answer),
+        Err(error) => (Answered::Refused, contract.refuse(error)),
+    }
+}
+
+async fn take_off<D: Dialect>(
+    pool: &Pool<D>,
+    records: &Records,
+    call: Call,
+) -> Result<Step<OwnedRun<D>>, Error> {
+    let lane = Lane {
+        // All clones of a pool share their options; another pool has others.
+        pool: Arc::as_ptr(&pool.connect_options()) as usize,
+        table: records.table_name(),
+        id: call.id(),
+    };
+    if call_path::holds_lane(&lane) {
+        return Err(call.error(ErrorKind::Reentrant));
+    }
+    let mut polling = polling(&call);
+    loop {
+        match coalesce::join(lane.clone(), call.fingerprint()) {
+            Joined::First(leader) => {
+                let step = depart(pool, records, call, leader, &mut polling).await?;
+                if let Step::Run(run) = &step {
+                    run.call.duplicates().record(false);
+                }
+                return Ok(step);
+            }
+            Joined::Behind(follower) => {
+                call.duplicates().record(true);
+                if let Some(outcome) = follow(&call, follower, &polling).await? {
+                    return Ok(Step::Replay(Replay {
+                        call,
+                        outcome,
+                        recorded_at: None,
+                    }));
+                }
+            }
+        }
+    }
+}
+
+/// Waits for the call that went first, without a connection. `None`: it is for this call to look.
+async fn follow(
+    call: &Call,
+    mut first: Follower,
+    polling: &Backoff,
+) -> Result<Option<Bytes>, Error> {
+    let in_progress = || call.error(ErrorKind::InProgress).after(RETRY_AFTER);
+    let other_payload = !first.fingerprint.matches(call.fingerprint());
+    // One that only looks may itself be the one that is wrong, or about to be answered.
+    let enough: fn(&Stage) -> bool = match (other_payload, call.in_progress()) {
+        (true, _) => |stage| matches!(stage, Stage::Running | Stage::Landed(_)),
+        (false, InProgress::Reject) => |stage| !matches!(stage, Stage::Looking),
+        (false, InProgress::Wait(_)) => |stage| matches!(stage, Stage::Landed(_)),
+    };
+    let reached = match call.in_progress() {
+        // It looks without waiting for anybody, and ends.
+        InProgress::Reject => first.reaches(enough).await,
+        InProgress::Wait(_) => tokio::time::timeout(polling.left(), first.reaches(enough))
+            .await
+            .map_err(|_| in_progress())?,
+    };
+    match reached {
+        Some(Stage::Running) if other_payload => Err(call.error(ErrorKind::FingerprintMismatch)),
+        Some(Stage::Landed(outcome)) if !other_payload => Ok(Some(outcome)),
+        Some(Stage::Landed(_)) | None => Ok(None),
+        Some(Stage::Looking | Stage::Elsewhere | Stage::Running) => Err(in_progress()),
+    }
+}
+
+/// Goes first: reads without a transaction where duplicates are common, then begins and reserves.
+async fn depart<D: Dialect>(
+    pool: &Pool<D>,
+    records: &Records,
+    call: Call,
+    leader: Leader,
+    polling: &mut Backoff,
+) -> Result<Step<OwnedRun<D>>, Error> {
+    if call.duplicates().is_high()
+        && let Some(row) = read(pool, records, &call).await?
+    {
+        call.duplicates().record(true);
+        leader.land(row.outcome.clone().unwrap_or_default());
+        return Ok(Step::Replay(replay(call, row)));
+    }
+    let running = Running::register(Owner::fresh());
+    let mut tries_left = RETRIES_BEFORE_BODY;
+    loop {
+        let mut tx = match begin(pool).await {
+            Ok(tx) => tx,
+            // Another writer has the database for itself (SQLite): that too is to be waited for.
+            Err(error) if error.kind() == ErrorKind::RetryTransaction => match polling.next() {
+                Some(pause) => {
+                    tokio::time::sleep(pause).await;
+                    continue;
+                }
+                None => return Err(call.name(error)),
+            },
+            Err(error) => return Err(call.name(error)),
+        };
+        let looked = look::<D>(&mut tx, records, &call, running.owner()).await;
+        if !matches!(looked, Ok(Look::Ours)) {
+            // Awaited, so that the connection is free and clean before anything else happens.
+            let _ = tx.rollback().await;
+        } else {
+            leader.runs();
+            let retries = call.retries();
+            let (pool, records) = (pool.clone(), records.clone());
+            return Ok(Step::Run(OwnedRun {
+                tx,
+                pool,
+                records,
+                call,
+                running,
+                leader,
+                report: Report::nobody(),
+                retries,
+            }));
+        }
+        match looked {
+            Ok(Look::Ours) | Ok(Look::InProgress) => {
+                leader.runs_elsewhere();
+                match polling.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(call.error(ErrorKind::InProgress).after(RETRY_AFTER)),
+                }
+            }
+            Ok(Look::Completed(row)) => {
+                call.duplicates().record(true);
+                leader.land(row.outcome.clone().unwrap_or_default());
+                return Ok(Step::Replay(replay(call, row)));
+            }
+            // Nothing has run: beginning again needs nobody's leave.
+            Err(error) if error.kind() == ErrorKind::RetryTransaction && tries_left > 0 => {
+                tries_left -= 1;
+                tokio::time::sleep(jitter(RETRIES_BEFORE_BODY - tries_left)).await;
+            }
+            Err(error) => return Err(error),
+        }
+    }
+}
+
+/// The completed record, read on a connection of the pool.
+async fn read<D: Dialect>(
+    pool: &Pool<D>,
+    records: &Records,
+    call: &Call,
+) -> Result<Option<Row>, Error> {
+    let failed = |error| call.name(classify::<D>(error));
+    let mut conn = pool.acquire().await.map_err(failed)?;
+    let found = D::read(&mut conn, records.statements::<D>(), call.id())
+        .await
+        .map_err(failed)?;
+    drop(conn);
+    match found {
+        Some(row) if row.outcome.is_some() && !row.is_over => match completed(call, row)? {
+            Look::Completed(row) => Ok(Some(row)),
+            Look::Ours | Look::InProgress => Ok(None),
+        },
+        _ => Ok(None),
+    }
+}
+
+/// Begins, and goes on beginning when the call is dropped: a `BEGIN` whose future is dropped on the
+/// wire would leave the connection inside a transaction that nobody ends (decision 7).
+async fn begin<D: Dialect>(pool: &Pool<D>) -> Result<Transaction<'static, D>, Error> {
+    let pool = pool.clone();
+    run_to_end(async move { D::begin(&pool).await })
+        .await
+        .map_err(classify::<D>)
+}
+
+fn jitter(attempt: u32) -> Duration {
+    let longest = Duration::from_millis(1 << attempt.min(6));
+    Backoff::new(Some(longest), longest, longest)
+        .next()
+        .unwrap_or_default()
+}
