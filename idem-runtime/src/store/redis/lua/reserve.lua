@@ -41,7 +41,9 @@ if kind == '\1R' then
   if not lapsed or not (take_over or ours) then
     local free_in = math.max(lease_until - now, 0)
     if lease_until == 0 then
-      free_in = call('PTTL', KEYS[1])
+      -- Zero is the last millisecond and not yet the end.
+      local left = call('PTTL', KEYS[1])
+      free_in = left == 0 and 1 or left
     end
     return { value:sub(43, 59), free_in }
   end
