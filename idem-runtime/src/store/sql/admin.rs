@@ -48,7 +48,8 @@ impl Records {
         }))
     }
 
-    /// Removes a completed record: the next call with its key runs. `false`: there was none.
+    /// Removes a completed record: the next call with its key runs. `false`: there was none, or its
+    /// time is over.
     ///
     /// # Errors
     /// The database cannot be used.
