@@ -145,6 +145,7 @@ impl Error {
     }
 
     /// Sets what to do where the kind alone does not tell it.
+    #[cfg(feature = "_sqlx")]
     pub(crate) fn retry_is(mut self, retry: Retry) -> Self {
         self.0.retry = Some(retry);
         self

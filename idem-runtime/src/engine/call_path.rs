@@ -29,6 +29,16 @@ pub(crate) enum Holds {
     Leased(RecordId, Fence),
 }
 
+impl Holds {
+    fn fence(&self) -> Option<Fence> {
+        match self {
+            Self::Leased(_, fence) => Some(*fence),
+            #[cfg(feature = "_sqlx")]
+            Self::Lane(_) | Self::InTransaction(_) => None,
+        }
+    }
+}
+
 /// Runs a body with its record on the call path.
 pub(crate) async fn within<F: Future>(holds: Holds, body: F) -> F::Output {
     let outer = PATH.try_with(Arc::clone).ok();
@@ -76,7 +86,7 @@ fn any(matches: impl Fn(&Holds) -> bool) -> bool {
 pub fn fence() -> Option<Fence> {
     let mut frame = PATH.try_with(Arc::clone).ok();
     while let Some(at) = frame {
-        if let Holds::Leased(_, fence) = at.holds {
+        if let Some(fence) = at.holds.fence() {
             return Some(fence);
         }
         frame = at.outer.clone();
