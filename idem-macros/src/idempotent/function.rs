@@ -143,17 +143,16 @@ fn block(token: &TokenTree) -> Option<Group> {
 }
 
 fn signature(input: ParseStream<'_>) -> syn::Result<Signature> {
-    let attrs = input.call(Attribute::parse_outer)?;
+    input.call(Attribute::parse_outer)?;
     input.parse::<Visibility>()?;
     let start = input.fork();
     // `default fn` of specialisation.
-    if input.peek(Ident) && input.peek2(Token![fn]) || input.peek2(Token![async]) {
+    if input.peek(Ident) && (input.peek2(Token![fn]) || input.peek2(Token![async])) {
         input.parse::<Ident>()?;
     }
     if !is_function(input) {
         return Err(start.error(wrong_item(&start)));
     }
-    drop(attrs);
     let sig = input.parse::<Signature>()?;
     input.parse::<Option<Token![;]>>()?;
     if input.is_empty() {

@@ -113,7 +113,8 @@ pub enum Entered<T, E, R> {
 /// Reserves, or answers.
 ///
 /// # Cancel safety
-/// In a transaction: roll it back. With a lease: the reservation, if made, ends with its lease.
+/// In a transaction: roll it back. With a lease: the body has not run, and a reservation that may have
+/// been made is given back in the background, or ends with its lease.
 pub async fn enter<T, E, A: Access>(
     access: &mut A,
     call: Call,
@@ -148,7 +149,8 @@ pub async fn enter<T, E, A: Access>(
 /// Records or releases, after the body.
 ///
 /// # Cancel safety
-/// As [`enter`].
+/// In a transaction: roll it back. With a lease: what was to be released is released in the
+/// background; what was to be recorded may be or not, and is never released.
 pub async fn leave<T, E, A: Access>(
     access: &mut A,
     mut run: A::Run,

@@ -11,23 +11,29 @@ use crate::fingerprint::Fingerprint;
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Owner([u8; 16]);
 
+// Random per process and counted within it: unique without asking the system's random number
+// generator on every call. The token is an identity, not a secret.
+static PROCESS: LazyLock<u64> = LazyLock::new(|| {
+    getrandom::u64().unwrap_or_else(|_| {
+        Moment::from(std::time::SystemTime::now()).as_millis() << 22 ^ u64::from(std::process::id())
+    })
+});
+
 impl Owner {
     /// A token that no other attempt has.
     #[must_use]
     pub fn fresh() -> Self {
-        // Random per process and counted within it: unique without asking the system's random
-        // number generator on every call. The token is an identity, not a secret.
-        static PROCESS: LazyLock<u64> = LazyLock::new(|| {
-            getrandom::u64().unwrap_or_else(|_| {
-                Moment::from(std::time::SystemTime::now()).as_millis() << 22
-                    ^ u64::from(std::process::id())
-            })
-        });
         static COUNT: AtomicU64 = AtomicU64::new(0);
         let mut token = [0; 16];
         token[..8].copy_from_slice(&PROCESS.to_be_bytes());
         token[8..].copy_from_slice(&COUNT.fetch_add(1, Ordering::Relaxed).to_be_bytes());
         Self(token)
+    }
+
+    /// Whether this process made the token.
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.0.starts_with(&PROCESS.to_be_bytes())
     }
 
     /// The bytes, as they stand in a store.

@@ -11,6 +11,8 @@ pub mod redis;
 #[cfg(feature = "_sqlx")]
 pub mod sql;
 
+#[cfg(feature = "mysql")]
+pub use sql::mysql;
 #[cfg(feature = "postgres")]
 pub use sql::postgres;
 #[cfg(feature = "sqlite")]

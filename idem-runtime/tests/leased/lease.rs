@@ -65,6 +65,24 @@ async fn a_body_is_dropped_by_the_end_of_its_lease_by_the_local_count() {
     }
 }
 
+/// The store's clock is what counts: when it jumps, the holder hears of it at its next renewal.
+#[tokio::test(start_paused = true)]
+async fn a_body_is_dropped_as_soon_as_the_store_says_that_its_lease_is_lost() {
+    let clock = idem_runtime::testing::clock::ManualClock::new();
+    let store = MemoryStore::builder().clock(clock.clone()).build();
+    let begun = Instant::now();
+    let first = tokio::spawn({
+        let (store, body) = (store.clone(), Runs::default().body(LEASE * 10, 1));
+        async move { call(&store, &REJECTING, "7", body).await }
+    });
+    sleep(millis(10)).await;
+    clock.advance(LEASE);
+    assert_eq!(quick(&store, &REJECTING, 2).await.unwrap(), 2);
+    let lost = error(first.await.unwrap());
+    assert_eq!(lost.kind(), ErrorKind::LostOwnership);
+    assert!(begun.elapsed() <= LEASE / 2, "{:?}", begun.elapsed());
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_body_may_be_let_run_on_after_its_lease_is_lost() {
     // Nobody took the record over: the outcome counts.
@@ -174,7 +192,7 @@ async fn a_lease_of_no_time_is_refused_before_anything_is_asked() {
         .unwrap()
         .lease_for(millis(1))
         .unwrap();
-    let answer = run(&store, prepared, &Contract::new(), runs.body(millis(20), 1)).await;
+    let answer = run(&store, prepared, &contract(), runs.body(millis(20), 1)).await;
     assert_eq!(
         answer.unwrap(),
         1,
@@ -190,6 +208,6 @@ async fn the_longest_lease_is_taken() {
         .unwrap()
         .lease_for(idem_runtime::retention::MAX_RETENTION)
         .unwrap();
-    let answer = run(&store, longest, &Contract::new(), runs.body(LEASE, 1)).await;
+    let answer = run(&store, longest, &contract(), runs.body(LEASE, 1)).await;
     assert_eq!(answer.unwrap(), 1);
 }

@@ -11,7 +11,6 @@ use crate::engine::{Contract, Driven, Settlement, Step};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::{Answered, Report};
 use crate::operation::Call;
-use crate::outcome::{Outcome, ServiceError};
 use crate::protocol::Owner;
 use crate::store::sql::{Dialect, Records};
 
@@ -29,7 +28,7 @@ pub enum Closed<T, E, D: Dialect> {
 /// # Cancel safety
 /// The transaction is rolled back, unless the commit was already sent: then the outcome is unknown
 /// to this caller, and the next call with the key finds it.
-pub async fn close<T: Outcome, E: ServiceError, D: Dialect>(
+pub async fn close<T, E, D: Dialect>(
     run: OwnedRun<D>,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
@@ -45,7 +44,7 @@ pub async fn close<T: Outcome, E: ServiceError, D: Dialect>(
 ///
 /// # Cancel safety
 /// As [`close`].
-pub async fn close_or_again<T: Outcome, E: ServiceError, D: Dialect>(
+pub async fn close_or_again<T, E, D: Dialect>(
     run: OwnedRun<D>,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
@@ -73,7 +72,7 @@ pub async fn close_or_again<T: Outcome, E: ServiceError, D: Dialect>(
             return Closed::Again(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract),
-        Err(error) => (Answered::Refused, Err(error.into())),
+        Err(error) => (Answered::Refused, contract.refuse(error)),
     };
     report.answered(id, answered);
     Closed::Answer(answer)
@@ -97,7 +96,7 @@ enum Finished<T, E, D: Dialect> {
     },
 }
 
-async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
+async fn finish<T, E, D: Dialect>(
     run: OwnedRun<D>,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
@@ -114,7 +113,7 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
     } = run;
     let result = match driven {
         Driven::Finished(result) => result,
-        Driven::LeaseLost => Err(call.error(ErrorKind::LostOwnership).into()),
+        Driven::LeaseLost => contract.refuse(call.error(ErrorKind::LostOwnership)),
     };
     let begun = Begun {
         pool,
@@ -137,7 +136,7 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
         Ok(settlement) => settlement,
         Err(error) => {
             let _ = tx.rollback().await;
-            return Finished::Answer(Err(error.effect_is(Effect::None).into()));
+            return Finished::Answer(contract.refuse(error.effect_is(Effect::None)));
         }
     };
     let outcome = match (&result, settlement) {
@@ -159,7 +158,7 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
         (Ok(_), Settlement::Release) => {
             let _ = tx.rollback().await;
             let error = begun.call.error(ErrorKind::OutcomeNotRecordable);
-            return Finished::Answer(Err(error.into()));
+            return Finished::Answer(contract.refuse(error));
         }
     };
     match complete_and_commit(tx, &begun, running.owner(), &outcome).await {
@@ -168,10 +167,10 @@ async fn finish<T: Outcome, E: ServiceError, D: Dialect>(
             Finished::Answer(result)
         }
         Err(error) if error.kind() == ErrorKind::RetryTransaction => Finished::GivenUp {
-            error: Err(error.into()),
+            error: contract.refuse(error),
             begun,
         },
-        Err(error) => Finished::Answer(Err(error.into())),
+        Err(error) => Finished::Answer(contract.refuse(error)),
     }
 }
 
@@ -197,9 +196,7 @@ async fn complete_and_commit<D: Dialect>(
 /// Whether the body's error comes from the database giving the transaction up.
 fn was_given_up<T, E, D: Dialect>(contract: &Contract<T, E>, error: &E) -> bool {
     let by_code = |error: &dyn DatabaseError| {
-        error
-            .code()
-            .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
+        D::code(error).is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
     };
     contract.causes(error).any(|cause| {
         if let Some(error) = cause.downcast_ref::<Error>() {

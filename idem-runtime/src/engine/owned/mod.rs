@@ -17,7 +17,6 @@ use super::{Contract, Driver, Entered, Replay, Run, Step, call_path};
 use crate::error::{Error, ErrorKind};
 use crate::observe::{Answered, Report};
 use crate::operation::{Call, InProgress};
-use crate::outcome::{Outcome, ServiceError};
 use crate::protocol::Owner;
 use crate::store::sql::{Dialect, OwnPool, Records, Row, Running, classify};
 
@@ -60,7 +59,7 @@ impl<D: Dialect> Run for OwnedRun<D> {
 ///
 /// # Cancel safety
 /// The transaction, if begun, is rolled back; waiting calls go on without this one.
-pub async fn open<T: Outcome, E: ServiceError, P: OwnPool + ?Sized>(
+pub async fn open<T, E, P: OwnPool + ?Sized>(
     pool: &P,
     call: Call,
     contract: &Contract<T, E>,
@@ -76,21 +75,18 @@ pub async fn open<T: Outcome, E: ServiceError, P: OwnPool + ?Sized>(
             return Entered::Run(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract),
-        Err(error) => (Answered::Refused, Err(error.into())),
+        Err(error) => (Answered::Refused, contract.refuse(error)),
     };
     report.answered(id, answered);
     Entered::Answer(answer)
 }
 
 /// The answer of a replay, and how it counts.
-fn replayed<T: Outcome, E: ServiceError>(
-    replay: Replay,
-    contract: &Contract<T, E>,
-) -> (Answered, Result<T, E>) {
+fn replayed<T, E>(replay: Replay, contract: &Contract<T, E>) -> (Answered, Result<T, E>) {
     let recorded_at = replay.recorded_at;
     match replay.answer(contract) {
         Ok(answer) => (Answered::Replay { recorded_at }, answer),
-        Err(error) => (Answered::Refused, Err(error.into())),
+        Err(error) => (Answered::Refused, contract.refuse(error)),
     }
 }
 
@@ -241,9 +237,8 @@ async fn read<D: Dialect>(
 ) -> Result<Option<Row>, Error> {
     let failed = |error| call.name(classify::<D>(error));
     let mut conn = pool.acquire().await.map_err(failed)?;
-    let found = D::read(&mut conn, records.statements::<D>(), call.id())
-        .await
-        .map_err(failed)?;
+    let peek = &records.statements::<D>().peek;
+    let found = D::read(&mut conn, peek, call.id()).await.map_err(failed)?;
     drop(conn);
     match found {
         Some(row) if row.outcome.is_some() && !row.is_over => match completed(call, row)? {

@@ -207,8 +207,8 @@ fn kept(request: &Request<'_>, value: Vec<u8>) -> Result<Option<Reserved>, Error
         return Ok(Some(Reserved::OutcomeGone));
     }
     Ok(Some(Reserved::Completed {
-        outcome: record.outcome()?,
         recorded_at: record.time(),
+        outcome: record.outcome()?,
     }))
 }
 

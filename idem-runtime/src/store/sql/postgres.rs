@@ -5,16 +5,19 @@
 //! and two transactions that reserve two keys in opposite order cannot deadlock.
 //! See `docs/protocol.md`.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{
-    Connection as _, Executor as _, PgConnection, Pool, Row as _, Transaction, ValueRef as _,
+    Connection as _, Executor as _, PgConnection, Pool, Row as _, SqlStr, Transaction,
+    ValueRef as _,
 };
 use uuid::Uuid;
 
-use super::dialect::{Dialect, NewRow, Row, Statements, classify, sealed::Sealed};
+use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, classify, sealed::Sealed};
 use super::handle::{OwnPool, Records};
-use super::schema::{Migration, fill, statement, unusable};
+use super::schema::{Migration, fill, not_empty, statement, unusable};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
@@ -28,14 +31,20 @@ impl Dialect for Postgres {
 
     fn statements(table: &str) -> Statements {
         let sql = |template| statement(template, table);
+        let peek = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete) \
                  SELECT $1, $2, $3, $4, $5, 0 WHERE pg_try_advisory_xact_lock($6) \
                  ON CONFLICT DO NOTHING",
             ),
+            // An older snapshot still shows a row that has been removed since, beside the
+            // transaction's own.
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1"),
+                 coalesce(expires_at <= clock_timestamp(), false) FROM {table} WHERE id = $1 \
+                 ORDER BY created_at DESC LIMIT 1"),
+            peek,
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
@@ -50,10 +59,12 @@ impl Dialect for Postgres {
             release: sql(
                 "DELETE FROM {table} WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL",
             ),
-            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL"),
+            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL \
+                 AND coalesce(expires_at > clock_timestamp(), true)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
                  LIMIT $1 FOR UPDATE SKIP LOCKED)"),
+            wait_is_scoped: OnceLock::new(),
         }
     }
 
@@ -61,16 +72,21 @@ impl Dialect for Postgres {
         conn: &mut PgConnection,
         statements: &Statements,
         row: NewRow<'_>,
-    ) -> Result<bool, sqlx::Error> {
-        reserve(conn, &statements.insert, row).await
+    ) -> Result<Inserted, sqlx::Error> {
+        let ours = reserve(conn, &statements.insert, row).await?;
+        Ok(if ours {
+            Inserted::Ours
+        } else {
+            Inserted::Taken
+        })
     }
 
     async fn read(
         conn: &mut PgConnection,
-        statements: &Statements,
+        sql: &SqlStr,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
-        sqlx::query(statements.read.clone())
+        sqlx::query(sql.clone())
             .bind(uuid(id))
             .fetch_optional(conn)
             .await?
@@ -167,7 +183,7 @@ fn uuid(id: RecordId) -> Uuid {
 
 async fn reserve(
     conn: &mut PgConnection,
-    sql: &sqlx::SqlStr,
+    sql: &SqlStr,
     row: NewRow<'_>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query(sql.clone())
@@ -319,8 +335,9 @@ pub async fn check(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
         }
     }
     let constraints: Vec<(String, bool)> = sqlx::query_as(
-        "SELECT pg_get_constraintdef(oid), condeferred FROM pg_constraint \
-         WHERE conrelid = $1::text::regclass",
+        "SELECT pg_get_constraintdef(oid), condeferred AND convalidated AND NOT EXISTS \
+         (SELECT FROM pg_trigger WHERE tgconstraint = pg_constraint.oid AND tgenabled = 'D') \
+         FROM pg_constraint WHERE conrelid = $1::text::regclass",
     )
     .bind(table)
     .fetch_all(&mut *conn)
@@ -336,11 +353,20 @@ pub async fn check(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
     }
     if !constraints
         .iter()
-        .any(|(text, late)| *late && text.starts_with("FOREIGN KEY (incomplete)"))
+        .any(|(text, holds)| *holds && text.starts_with("FOREIGN KEY (incomplete)"))
     {
         return Err(unusable(format!(
-            "{table} lacks the deferred foreign key on `incomplete`: an unfinished call could be committed"
+            "{table} lacks the deferred foreign key on `incomplete`, or it is switched off: an \
+             unfinished call could be committed"
         )));
+    }
+    let any = statement("SELECT EXISTS (SELECT FROM {never})", table);
+    if sqlx::query_scalar(any)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Postgres>)?
+    {
+        return Err(not_empty(table));
     }
     Ok(())
 }

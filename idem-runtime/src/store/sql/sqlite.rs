@@ -6,13 +6,15 @@
 //! before it writes cannot be repaired once another one has committed: it gets
 //! [`ErrorKind::RetryTransaction`] at once. `foreign_keys` must stay on, as sqlx sets it.
 
+use std::sync::OnceLock;
+
 use bytes::Bytes;
 use sqlx::sqlite::{Sqlite, SqliteRow};
-use sqlx::{Connection as _, Executor as _, Pool, Row as _, SqliteConnection, Transaction};
+use sqlx::{Connection as _, Executor as _, Pool, Row as _, SqlStr, SqliteConnection, Transaction};
 
-use super::dialect::{Dialect, NewRow, Row, Statements, classify, sealed::Sealed};
+use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, classify, sealed::Sealed};
 use super::handle::{OwnPool, Records};
-use super::schema::{Migration, fill, statement, unusable};
+use super::schema::{Migration, fill, not_empty, statement, unusable};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
@@ -29,13 +31,15 @@ impl Dialect for Sqlite {
 
     fn statements(table: &str) -> Statements {
         let sql = |template: &str| statement(&template.replace("{now}", NOW), table);
+        let read = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             coalesce(expires_at <= {now}, 0) FROM {table} WHERE id = ?1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete, created_at) \
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
             ),
-            read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 coalesce(expires_at <= {now}, 0) FROM {table} WHERE id = ?1"),
+            peek: read.clone(),
+            read,
             take_over: sql(
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
                  incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
@@ -48,9 +52,11 @@ impl Dialect for Sqlite {
             release: sql(
                 "DELETE FROM {table} WHERE id = ?1 AND owner = ?2 AND incomplete IS NOT NULL",
             ),
-            forget: sql("DELETE FROM {table} WHERE id = ?1 AND incomplete IS NULL"),
+            forget: sql("DELETE FROM {table} WHERE id = ?1 AND incomplete IS NULL \
+                 AND coalesce(expires_at > {now}, 1)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= {now} AND incomplete IS NULL LIMIT ?1)"),
+            wait_is_scoped: OnceLock::new(),
         }
     }
 
@@ -58,16 +64,21 @@ impl Dialect for Sqlite {
         conn: &mut SqliteConnection,
         statements: &Statements,
         row: NewRow<'_>,
-    ) -> Result<bool, sqlx::Error> {
-        reserve(conn, &statements.insert, row).await
+    ) -> Result<Inserted, sqlx::Error> {
+        let ours = reserve(conn, &statements.insert, row).await?;
+        Ok(if ours {
+            Inserted::Ours
+        } else {
+            Inserted::Taken
+        })
     }
 
     async fn read(
         conn: &mut SqliteConnection,
-        statements: &Statements,
+        sql: &SqlStr,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
-        sqlx::query(statements.read.clone())
+        sqlx::query(sql.clone())
             .bind(id.as_bytes().to_vec())
             .fetch_optional(conn)
             .await?
@@ -154,7 +165,7 @@ impl Dialect for Sqlite {
 
 async fn reserve(
     conn: &mut SqliteConnection,
-    sql: &sqlx::SqlStr,
+    sql: &SqlStr,
     row: NewRow<'_>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query(sql.clone())
@@ -261,17 +272,38 @@ pub async fn check(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
             "{table} is at version {at}, this build needs {want}"
         )));
     }
-    // Names every column: a missing one is an error of this statement.
-    let columns = "SELECT id, scope, key_text, fingerprint, owner, incomplete, outcome, created_at, \
-                   completed_at, expires_at FROM {table} LIMIT 0";
-    sqlx::query(statement(columns, table))
-        .execute(&mut *conn)
-        .await
-        .map_err(classify::<Sqlite>)?;
+    let (schema, local) = table.rsplit_once('.').unwrap_or(("main", table));
+    let columns: Vec<(String, String, i64)> =
+        sqlx::query_as("SELECT name, type, pk FROM pragma_table_info(?1, ?2)")
+            .bind(local.to_owned())
+            .bind(schema.to_owned())
+            .fetch_all(&mut *conn)
+            .await
+            .map_err(classify::<Sqlite>)?;
+    for (name, kind) in COLUMNS {
+        match columns.iter().find(|(column, ..)| column == name) {
+            Some((_, found, _)) if found.eq_ignore_ascii_case(kind) => {}
+            Some((_, found, _)) => {
+                return Err(unusable(format!(
+                    "{table}.{name} is {found}, it must be {kind}"
+                )));
+            }
+            None => return Err(unusable(format!("{table} has no column {name}"))),
+        }
+    }
+    if columns
+        .iter()
+        .any(|(name, _, pk)| (*pk > 0) != (name == "id"))
+    {
+        return Err(unusable(format!(
+            "the primary key of {table} must be exactly (id)"
+        )));
+    }
     let deferred: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM pragma_foreign_key_list(?1) WHERE \"from\" = 'incomplete'",
+        "SELECT count(*) FROM pragma_foreign_key_list(?1, ?2) WHERE \"from\" = 'incomplete'",
     )
-    .bind(table.rsplit('.').next().unwrap_or(table).to_owned())
+    .bind(local.to_owned())
+    .bind(schema.to_owned())
     .fetch_one(&mut *conn)
     .await
     .map_err(classify::<Sqlite>)?;
@@ -285,8 +317,29 @@ pub async fn check(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
              unfinished call could be committed",
         ));
     }
+    let any = statement("SELECT EXISTS (SELECT 1 FROM {never})", table);
+    if sqlx::query_scalar(any)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Sqlite>)?
+    {
+        return Err(not_empty(table));
+    }
     Ok(())
 }
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("id", "BLOB"),
+    ("scope", "TEXT"),
+    ("key_text", "TEXT"),
+    ("fingerprint", "BLOB"),
+    ("owner", "BLOB"),
+    ("incomplete", "INTEGER"),
+    ("outcome", "BLOB"),
+    ("created_at", "INTEGER"),
+    ("completed_at", "INTEGER"),
+    ("expires_at", "INTEGER"),
+];
 
 #[cfg(test)]
 mod tests {
