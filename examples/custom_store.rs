@@ -5,6 +5,9 @@
 //! `protocol::decide` and `protocol::apply`. A store over a server that has locks or transactions
 //! can do the same; one over a server that has scripts states the same rules there.
 
+// It prints what it has checked.
+#![allow(clippy::print_stdout)]
+
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;

@@ -1,6 +1,7 @@
 //! The same through the attribute.
 
 use idem::idempotent;
+use idem::key::RecordId;
 use idem::store::redis::RedisStore;
 use serde::{Deserialize, Serialize};
 
@@ -8,7 +9,7 @@ use crate::{Both, RECORDED};
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Order {
-    id: u64,
+    pub(crate) id: u64,
     merchant: String,
     note: String,
 }
@@ -51,4 +52,9 @@ pub(crate) async fn first(both: &Both, n: u64) -> Result<(), idem::Error> {
 
 pub(crate) async fn replay(both: &Both, n: u64) -> Result<(), idem::Error> {
     repeat(&both.store, n % RECORDED).await.map(drop)
+}
+
+/// The record of a replay.
+pub(crate) fn id(n: u64) -> RecordId {
+    RecordId::new("", "bench.replay", &[], &format!("order:merchant-7:{n}"))
 }

@@ -2,6 +2,7 @@
 
 use redis::{RedisResult, Value};
 
+use crate::attribute::{self, Order};
 use crate::steps::{id, outcome};
 use crate::{Both, RECORDED, repeats};
 
@@ -17,6 +18,22 @@ pub(crate) async fn get(both: &Both, n: u64) -> RedisResult<()> {
         .query_async(&mut both.raw.clone())
         .await?;
     assert!(value.len() > 200);
+    Ok(())
+}
+
+/// Reads and decodes the record that the attribute answers from.
+pub(crate) async fn get_decoded(both: &Both, n: u64) -> RedisResult<()> {
+    let key = both.store.key_of(attribute::id(n % RECORDED));
+    let value: Vec<u8> = redis::cmd("GET")
+        .arg(key)
+        .query_async(&mut both.raw.clone())
+        .await?;
+    let json = value
+        .windows(6)
+        .position(|at| at == br#"{"id":"#)
+        .expect("JSON");
+    let order: Order = serde_json::from_slice(&value[json..]).expect("an order");
+    assert_eq!(order.id, n % RECORDED);
     Ok(())
 }
 

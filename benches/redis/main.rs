@@ -86,12 +86,17 @@ async fn connect(url: &str) -> Both {
     let info = url.into_connection_info().expect("a Redis URL");
     let tcp = TcpSettings::default().set_nodelay(true);
     let client = Client::open(info.set_tcp_settings(tcp)).expect("a client");
-    let config = AsyncConnectionConfig::new();
+    // The machine may be busy; the store has its own limit.
+    let config = AsyncConnectionConfig::new().set_response_timeout(Some(Duration::from_secs(20)));
     let raw = client
         .get_multiplexed_async_connection_with_config(&config)
         .await;
     Both {
-        store: RedisStore::connect(url).await.expect("a server"),
+        store: RedisStore::builder()
+            .limit(Duration::from_secs(20))
+            .connect(url)
+            .await
+            .expect("a server"),
         raw: raw.expect("a server"),
     }
 }
@@ -115,6 +120,12 @@ fn sections(both: &Both) -> Vec<(&'static str, Vec<Variant>)> {
                 "raw GET" => by_hand::get,
                 "SET NX GET PX by hand" => by_hand::set_nx_get,
                 "store" => steps::replay,
+            },
+        ),
+        (
+            "replay, decoded",
+            variants! {
+                "raw GET, decoded" => by_hand::get_decoded,
                 "attribute" => attribute::replay,
             },
         ),

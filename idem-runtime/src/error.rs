@@ -26,6 +26,7 @@ struct Inner {
     detail: Option<String>,
     retry_after: Option<Duration>,
     effect: Option<Effect>,
+    retry: Option<Retry>,
     unrecorded: Option<Bytes>,
     source: Option<Source>,
 }
@@ -109,6 +110,7 @@ impl Error {
             detail: None,
             retry_after: None,
             effect: None,
+            retry: None,
             unrecorded: None,
             source: None,
         }))
@@ -139,6 +141,13 @@ impl Error {
     #[must_use]
     pub fn effect_is(mut self, effect: Effect) -> Self {
         self.0.effect = Some(effect);
+        self
+    }
+
+    /// Sets what to do where the kind alone does not tell it.
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn retry_is(mut self, retry: Retry) -> Self {
+        self.0.retry = Some(retry);
         self
     }
 
@@ -216,6 +225,9 @@ impl Error {
     #[must_use]
     pub fn retry(&self) -> Retry {
         use ErrorKind as K;
+        if let Some(retry) = self.0.retry {
+            return retry;
+        }
         match self.0.kind {
             K::InProgress
             | K::StoreUnavailable
@@ -330,7 +342,10 @@ impl ErrorKind {
 
 impl fmt::Display for Error {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (what, advice) = self.0.kind.text();
+        let (what, mut advice) = self.0.kind.text();
+        if self.0.retry == Some(Retry::NewTransaction) {
+            (_, advice) = ErrorKind::RetryTransaction.text();
+        }
         f.write_str(what)?;
         if let Some(scope) = &self.0.scope {
             write!(f, " [{scope}")?;

@@ -19,6 +19,8 @@ pub mod __private;
 mod answer;
 pub mod canonical;
 pub mod clock;
+#[cfg(feature = "_sqlx")]
+mod duplicates;
 pub mod engine;
 pub mod error;
 pub mod fingerprint;

@@ -1,8 +1,9 @@
 //! An operation (one annotated function) and one call of it.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
+#[cfg(feature = "_sqlx")]
+use crate::duplicates::DuplicateRate;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::key::{Key, KeyBuilder, RecordId, Scope};
@@ -60,7 +61,9 @@ pub struct Operation {
     codec: CodecId,
     schema: u32,
     key_text: bool,
+    #[cfg(feature = "_sqlx")]
     retries: u32,
+    #[cfg(feature = "_sqlx")]
     duplicates: DuplicateRate,
 }
 
@@ -79,7 +82,9 @@ impl Operation {
             codec: CodecId::Json,
             schema: 0,
             key_text: true,
+            #[cfg(feature = "_sqlx")]
             retries: 0,
+            #[cfg(feature = "_sqlx")]
             duplicates: DuplicateRate::new(),
         }
     }
@@ -171,6 +176,7 @@ impl Operation {
     }
 
     /// How often the framework runs a transaction of its own again after a serialization failure.
+    #[cfg(feature = "_sqlx")]
     #[must_use]
     pub const fn retries(mut self, times: u32) -> Self {
         self.retries = times;
@@ -330,10 +336,12 @@ impl Call {
         self.operation.schema
     }
 
+    #[cfg(feature = "_sqlx")]
     pub(crate) fn retries(&self) -> u32 {
         self.operation.retries
     }
 
+    #[cfg(feature = "_sqlx")]
     pub(crate) fn duplicates(&self) -> &'static DuplicateRate {
         &self.operation.duplicates
     }
@@ -346,30 +354,5 @@ impl Call {
     /// An error of this call.
     pub(crate) fn error(&self, kind: ErrorKind) -> Error {
         self.name(Error::new(kind))
-    }
-}
-
-/// The share of recent calls of one operation that were duplicates, as an exponentially weighted
-/// mean in 1/65536.
-///
-/// Reading first pays only when duplicates are common; this measures it instead of asking the user.
-/// Updates may be lost under contention, which only blurs the mean.
-#[derive(Debug)]
-pub(crate) struct DuplicateRate(AtomicU32);
-
-impl DuplicateRate {
-    const fn new() -> Self {
-        Self(AtomicU32::new(0))
-    }
-
-    pub(crate) fn record(&self, duplicate: bool) {
-        let old = self.0.load(Ordering::Relaxed);
-        let sample = if duplicate { 65_536 } else { 0 };
-        self.0
-            .store(old - old / 16 + sample / 16, Ordering::Relaxed);
-    }
-
-    pub(crate) fn is_high(&self) -> bool {
-        self.0.load(Ordering::Relaxed) > 65_536 / 3
     }
 }

@@ -20,7 +20,16 @@ use crate::key::KeyPart;
 #[derive(Debug)]
 pub struct Probe<'a, T: ?Sized>(pub &'a T);
 
-/// [`Probe::feed`](ProbeSerialize::feed) for what serialises.
+// Without a bound on `T`, which a derive would ask for.
+impl<T: ?Sized> Clone for Probe<'_, T> {
+    fn clone(&self) -> Self {
+        *self
+    }
+}
+
+impl<T: ?Sized> Copy for Probe<'_, T> {}
+
+/// [`Probe::feed`](ProbeSerialize::feed) for what serialises or is a key part.
 pub trait ProbeSerialize {
     /// Appends the argument to the payload.
     fn feed(&self, builder: &mut FingerprintBuilder);
@@ -36,6 +45,14 @@ impl<T: Serialize + KeyPart + ?Sized> ProbeSerialize for &Probe<'_, T> {
 impl<T: Serialize + ?Sized> ProbeSerialize for &&Probe<'_, T> {
     fn feed(&self, builder: &mut FingerprintBuilder) {
         builder.part(self.0);
+    }
+}
+
+// Reached by one reference less, after both. An amount whose type was built without serde must not
+// be left out of the payload without a word.
+impl<T: KeyPart + ?Sized> ProbeSerialize for Probe<'_, T> {
+    fn feed(&self, builder: &mut FingerprintBuilder) {
+        builder.key_part(self.0);
     }
 }
 
@@ -208,8 +225,12 @@ pub trait ProbeNothing {
     /// The type.
     type Of: ?Sized;
 
-    /// The argument is no part of the payload.
-    fn feed(&self, _: &mut FingerprintBuilder) {}
+    /// The argument is no part of the payload. By value, and so reached last of all.
+    fn feed(self, _: &mut FingerprintBuilder)
+    where
+        Self: Sized,
+    {
+    }
 
     /// No equality.
     fn equality(&self) -> Option<Equality<Self::Of>> {

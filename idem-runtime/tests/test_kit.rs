@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use idem_runtime::__private::{
-    Call, Contract, Entered, FingerprintBuilder, KeyBuilder, Operation, Run as _, Scope, enter,
+    Call, Entered, FingerprintBuilder, KeyBuilder, Operation, Run as _, Scope, contract, enter,
     key_part, leave, share,
 };
 use idem_runtime::Error;
@@ -26,7 +26,7 @@ async fn pay(store: MemoryStore, key: u64, answer: Arc<AtomicU64>) -> Result<u64
     let mut builder = KeyBuilder::new("");
     key_part(&mut builder, &key);
     let call = Call::prepare(&PAY, &here, &[], builder, FingerprintBuilder::none())?;
-    let contract = Contract::new();
+    let contract = contract();
     let mut access = share(&store);
     let run = match enter(&mut access, call, &contract).await {
         Entered::Run(run) => run,

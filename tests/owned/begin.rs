@@ -2,12 +2,20 @@
 
 use std::time::Duration;
 
-use idem_test_support::{Body, poll::drop_after_time, proxy::Direction};
+use idem::idempotent;
+use idem_test_support::{
+    Body,
+    poll::drop_after_time,
+    proxy::{Direction, Fault},
+};
 use sqlx::Connection;
 
 use crate::{
-    postgres::{calls::pay, db::Fresh},
-    support::order,
+    postgres::{
+        calls::{effects, pay, write},
+        db::{Fresh, Pool},
+    },
+    support::{Failure, order},
 };
 
 /// Times from 0 to 10 ms without order.
@@ -48,20 +56,31 @@ async fn tx_01_dropped_calls_leave_no_connection_inside_a_transaction() {
     assert!(dropped > 100, "only {dropped} calls were dropped");
     proxy.heal();
 
-    // A hundred calls on the same connections, each seen at once by a session that they are not in.
+    // Once all connections are back, and before the next transaction on one would end a forgotten one.
+    while pool.num_idle() < pool.size() as usize {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    database.0.quiet().await;
+    assert_eq!(database.0.idle_in_transaction().await, 0);
+
+    // A hundred calls, and statements outside any transaction, on the same connections: each is seen
+    // at once by a session that is not one of them.
     let mut witness = database.0.connect().await;
     for no in 1000..1100 {
         pay(&pool, order(no), &body).await.unwrap();
+        sqlx::query("INSERT INTO effect (no, cents) VALUES ($1, 0)")
+            .bind(no as i64)
+            .execute(&pool)
+            .await
+            .unwrap();
         let seen: i64 = sqlx::query_scalar("SELECT count(*) FROM effect WHERE no = $1")
             .bind(no as i64)
             .fetch_one(&mut witness)
             .await
             .unwrap();
-        assert_eq!(seen, 1);
+        assert_eq!(seen, 2);
     }
     witness.close().await.ok();
-    database.0.quiet().await;
-    assert_eq!(database.0.idle_in_transaction().await, 0);
 
     // Whatever became of the dropped ones: each is there once at most, and now once.
     for no in 1..=500 {
@@ -76,24 +95,29 @@ async fn tx_01_dropped_calls_leave_no_connection_inside_a_transaction() {
     assert_eq!(effects, (500, 500));
 }
 
+/// Not called by other tests, and so without a look at the record before it begins.
+#[idempotent(key = "{no}", ttl = "1h", store = pool, tx = tx)]
+async fn only_first_runs(pool: &Pool, no: u64, body: &Body) -> Result<usize, Failure> {
+    write(tx, &order(no)).await?;
+    Ok(body.run().await)
+}
+
 #[tokio::test]
 async fn tx_01_a_call_dropped_while_begin_is_on_the_wire() {
-    use idem_test_support::proxy::Fault;
-
     for fault in [Fault::HoldBefore, Fault::HoldAnswer] {
         let database = Fresh::new().await;
         let (proxy, pool) = database.proxied(1);
         let body = Body::new();
-        pay(&pool, order(0), &body).await.unwrap();
+        only_first_runs(&pool, 0, &body).await.unwrap();
         let held = proxy.on("BEGIN", fault);
         let call = tokio::spawn({
             let (pool, body) = (pool.clone(), body.clone());
-            async move { pay(&pool, order(1), &body).await }
+            async move { only_first_runs(&pool, 1, &body).await }
         });
         match fault {
             Fault::HoldBefore => {
-                // Nothing tells that a statement is kept back: the server does.
-                while !pool.num_idle().eq(&0) {
+                // Nothing tells that a statement is kept back but the connection that waits for it.
+                while pool.num_idle() > 0 {
                     tokio::task::yield_now().await;
                 }
             }
@@ -102,10 +126,16 @@ async fn tx_01_a_call_dropped_while_begin_is_on_the_wire() {
         call.abort();
         assert!(call.await.unwrap_err().is_cancelled());
         held.release();
-        assert_eq!(pay(&pool, order(1), &body).await.unwrap().run, 2);
-        let (proxy, direct) = (proxy, database.pool(1).await);
-        assert_eq!(crate::postgres::calls::effects(&direct, 1).await, 1);
+        // Nobody else uses the connection: whoever began must end it.
         database.0.quiet().await;
+        let direct = database.pool(1).await;
+        sqlx::query("INSERT INTO effect (no, cents) VALUES (1, 0)")
+            .execute(&pool)
+            .await
+            .unwrap();
+        assert_eq!(effects(&direct, 1).await, 1, "not inside a transaction");
+        assert_eq!(only_first_runs(&pool, 1, &body).await.unwrap(), 2);
+        assert_eq!(effects(&direct, 1).await, 2);
         drop(proxy);
     }
 }

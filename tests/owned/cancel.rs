@@ -20,9 +20,11 @@ async fn tx_06_a_call_that_is_dropped_at_any_await_leaves_the_key_usable() {
     let database = Fresh::new().await;
     // Every answer of the database is late, so that the call is pending at each of them.
     let (_late, pool) = database.slow_pool(2).await;
-    let mut ran_again = 0;
-    for polls in 0..200 {
-        let (no, body) = (polls as u64, Body::new());
+    let (mut ran_again, mut finished) = (0, 0);
+    for no in 0..2000 {
+        // How many polls a call takes differs from run to run, so that more rounds meet more awaits.
+        let polls = no as usize % 25;
+        let body = Body::new();
         let first = drop_after(pay(&pool, order(no), &body), polls).await;
         let again = observe(pay(&pool, order(no), &body));
         let (again, seen) = tokio::time::timeout(NOT_STUCK, again).await.unwrap();
@@ -36,11 +38,13 @@ async fn tx_06_a_call_that_is_dropped_at_any_await_leaves_the_key_usable() {
         assert!(seen.replayed());
         if let Some(first) = first {
             assert_eq!(first.unwrap(), again);
-            assert!(ran_again > 0, "no call was dropped inside its transaction");
+            finished += 1;
+        }
+        if no >= 50 && finished > 0 && ran_again > 0 {
             return;
         }
     }
-    panic!("the call never finished");
+    panic!("{finished} calls finished, {ran_again} were dropped inside their transaction");
 }
 
 #[tokio::test]

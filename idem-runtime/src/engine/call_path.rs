@@ -22,8 +22,21 @@ pub(crate) enum Holds {
     /// A record in a transaction of the framework's own.
     #[cfg(feature = "_sqlx")]
     Lane(super::coalesce::Lane),
+    /// A record in a transaction of a caller's.
+    #[cfg(feature = "_sqlx")]
+    InTransaction(RecordId),
     /// A record by a lease.
     Leased(RecordId, Fence),
+}
+
+impl Holds {
+    fn fence(&self) -> Option<Fence> {
+        match self {
+            Self::Leased(_, fence) => Some(*fence),
+            #[cfg(feature = "_sqlx")]
+            Self::Lane(_) | Self::InTransaction(_) => None,
+        }
+    }
 }
 
 /// Runs a body with its record on the call path.
@@ -32,7 +45,8 @@ pub(crate) async fn within<F: Future>(holds: Holds, body: F) -> F::Output {
     PATH.scope(Arc::new(Frame { holds, outer }), body).await
 }
 
-/// Whether a body on this call path already holds the record: waiting for it would never end.
+/// Whether a body on this call path already holds the record by a lease: waiting for it would never
+/// end.
 pub(crate) fn holds(id: RecordId) -> bool {
     any(|holds| matches!(holds, Holds::Leased(held, _) if *held == id))
 }
@@ -41,6 +55,13 @@ pub(crate) fn holds(id: RecordId) -> bool {
 #[cfg(feature = "_sqlx")]
 pub(crate) fn holds_lane(lane: &super::coalesce::Lane) -> bool {
     any(|holds| matches!(holds, Holds::Lane(held) if held == lane))
+}
+
+/// The same for a record in a transaction of a caller's. Of the database nothing is known here, so
+/// this is asked only where the database has said that somebody is at the record.
+#[cfg(feature = "_sqlx")]
+pub(crate) fn holds_in_transaction(id: RecordId) -> bool {
+    any(|holds| matches!(holds, Holds::InTransaction(held) if *held == id))
 }
 
 fn any(matches: impl Fn(&Holds) -> bool) -> bool {
@@ -59,14 +80,16 @@ fn any(matches: impl Fn(&Holds) -> bool) -> bool {
 /// Write it beside what the body changes, and let the resource refuse a lower one: a lease alone
 /// cannot keep a stopped process from going on after its lease has ended.
 ///
-/// `None` outside a leased call: in a transaction the transaction itself is the fence.
+/// `None` outside a leased call: in a transaction the transaction itself is the fence. A call in a
+/// transaction within a leased one hides nothing.
 #[must_use]
 pub fn fence() -> Option<Fence> {
-    PATH.try_with(|frame| match frame.holds {
-        #[cfg(feature = "_sqlx")]
-        Holds::Lane(_) => None,
-        Holds::Leased(_, fence) => Some(fence),
-    })
-    .ok()
-    .flatten()
+    let mut frame = PATH.try_with(Arc::clone).ok();
+    while let Some(at) = frame {
+        if let Some(fence) = at.holds.fence() {
+            return Some(fence);
+        }
+        frame = at.outer.clone();
+    }
+    None
 }

@@ -15,8 +15,10 @@ pub struct Driver {
 
 #[derive(Debug)]
 enum Kind {
-    /// The caller's transaction guards the reservation and sees re-entrance.
-    Plain,
+    /// A transaction of the caller's guards the reservation; re-entrance by another one is seen on
+    /// the call path.
+    #[cfg(feature = "_sqlx")]
+    InTransaction(RecordId),
     /// The framework's own transaction guards it; re-entrance is seen on the call path.
     #[cfg(feature = "_sqlx")]
     OnPath(super::coalesce::Lane),
@@ -35,9 +37,11 @@ pub enum Driven<R> {
 }
 
 impl Driver {
-    #[cfg_attr(not(feature = "_sqlx"), allow(dead_code))]
-    pub(crate) fn plain() -> Self {
-        Self { kind: Kind::Plain }
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn in_transaction(id: RecordId) -> Self {
+        Self {
+            kind: Kind::InTransaction(id),
+        }
     }
 
     #[cfg(feature = "_sqlx")]
@@ -70,7 +74,10 @@ impl Driver {
     /// panic of the body.
     pub async fn drive<F: Future>(self, body: F) -> Driven<F::Output> {
         match self.kind {
-            Kind::Plain => Driven::Finished(body.await),
+            #[cfg(feature = "_sqlx")]
+            Kind::InTransaction(id) => {
+                Driven::Finished(call_path::within(Holds::InTransaction(id), body).await)
+            }
             #[cfg(feature = "_sqlx")]
             Kind::OnPath(lane) => {
                 Driven::Finished(call_path::within(Holds::Lane(lane), body).await)

@@ -6,11 +6,12 @@ use std::time::Duration;
 use sqlx::Transaction;
 
 use super::backoff::Backoff;
-use super::{Access, Driver, Replay, Run, Settlement, Step};
-use crate::error::{Effect, Error, ErrorKind};
+use super::{Access, Driver, Replay, Run, Settlement, Step, call_path};
+use crate::error::{Effect, Error, ErrorKind, Retry};
 use crate::operation::{Call, InProgress};
+use crate::outcome;
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, NewRow, OnTx, Records, Row, Running, classify};
+use crate::store::sql::{Dialect, Inserted, NewRow, OnTx, Records, Row, Running, classify};
 
 /// A call whose row stands unfinished in a transaction.
 #[derive(Debug)]
@@ -21,7 +22,7 @@ pub struct TxRun {
 
 impl Run for TxRun {
     fn driver(&self) -> Driver {
-        Driver::plain()
+        Driver::in_transaction(self.call.id())
     }
 
     fn call(&self) -> &Call {
@@ -72,16 +73,38 @@ pub(super) async fn look<D: Dialect>(
     call: &Call,
     owner: Owner,
 ) -> Result<Look, Error> {
+    let mut found = look_once::<D>(conn, records, call, owner).await?;
+    if matches!(found, Look::InProgress) {
+        if call_path::holds_in_transaction(call.id()) {
+            return Err(call.error(ErrorKind::Reentrant));
+        }
+        // A record whose time is over may be purged between the two statements, and then nobody is
+        // at it. Who waits asks again in any case; who does not would be refused for nothing.
+        if call.in_progress() == InProgress::Reject {
+            found = look_once::<D>(conn, records, call, owner).await?;
+        }
+    }
+    Ok(found)
+}
+
+async fn look_once<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+) -> Result<Look, Error> {
     let failed = |error| call.name(classify::<D>(error));
     let statements = records.statements::<D>();
     let row = NewRow::of(call, owner);
-    if D::insert(&mut *conn, statements, row)
+    match D::insert(&mut *conn, statements, row)
         .await
         .map_err(failed)?
     {
-        return Ok(Look::Ours);
+        Inserted::Ours => return Ok(Look::Ours),
+        Inserted::Held => return Ok(Look::InProgress),
+        Inserted::Taken => {}
     }
-    match D::read(&mut *conn, statements, call.id())
+    match D::read(&mut *conn, &statements.read, call.id())
         .await
         .map_err(failed)?
     {
@@ -94,8 +117,20 @@ pub(super) async fn look<D: Dialect>(
         }
         Some(found) if found.outcome.is_some() => completed(call, found),
         Some(found) if Running::contains(found.owner) => Err(call.error(ErrorKind::Reentrant)),
-        Some(_) => Err(call.error(ErrorKind::Abandoned)),
+        Some(found) => Err(abandoned(call, found.owner)),
     }
+}
+
+/// A row without outcome whose call does not run here.
+fn abandoned(call: &Call, owner: Owner) -> Error {
+    let error = call.error(ErrorKind::Abandoned);
+    if owner.is_of_this_process() {
+        return error.detail(
+            "if a call was dropped midway in this very transaction, roll the transaction back: \
+             nothing of it can be committed",
+        );
+    }
+    error
 }
 
 pub(super) fn completed(call: &Call, row: Row) -> Result<Look, Error> {
@@ -151,7 +186,8 @@ pub(super) async fn find<D: Dialect>(
     let running = Running::register(Owner::fresh());
     let mut polling = polling(&call);
     loop {
-        match look::<D>(conn, records, &call, running.owner()).await? {
+        let looked = look::<D>(conn, records, &call, running.owner()).await;
+        match looked.map_err(in_transaction)? {
             Look::Ours => return Ok(Found::Run(TxRun { call, running })),
             Look::Completed(row) => return Ok(Found::Completed(call, row)),
             // Asking again leaves the transaction as it is whatever happens to this future. A lock
@@ -177,7 +213,17 @@ pub(super) async fn settle<D: Dialect>(
     let TxRun { call, running } = run;
     match settlement {
         Settlement::Complete(outcome) => {
-            complete::<D>(conn, records, &call, running.owner(), &outcome).await
+            let done = complete::<D>(conn, records, &call, running.owner(), &outcome).await;
+            match done {
+                // The body's own final error says more, and goes with a transaction that cannot be
+                // committed.
+                Err(error)
+                    if outcome::is_err(&outcome) && error.kind() != ErrorKind::TransactionEnded =>
+                {
+                    Ok(())
+                }
+                done => done.map_err(in_transaction),
+            }
         }
         Settlement::Release => {
             // A caller who swallows the error and commits leaves nothing half-done. In an aborted
@@ -186,6 +232,14 @@ pub(super) async fn settle<D: Dialect>(
             let _ = D::release(conn, statements, call.id(), running.owner()).await;
             Ok(())
         }
+    }
+}
+
+/// After a failed statement nothing more can be done in the caller's transaction.
+fn in_transaction(error: Error) -> Error {
+    match error.kind() {
+        ErrorKind::StoreUnavailable => error.retry_is(Retry::NewTransaction),
+        _ => error,
     }
 }
 

@@ -7,17 +7,17 @@ use bytes::Bytes;
 use crate::clock::Moment;
 use crate::fingerprint::Fingerprint;
 
-/// Random per process, and owners are counted within it: unique without asking the system's random
-/// number generator on every call. The token is an identity, not a secret.
+/// Who holds a reservation: unique to one attempt to reserve, in all processes.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Owner([u8; 16]);
+
+// Random per process and counted within it: unique without asking the system's random number
+// generator on every call. The token is an identity, not a secret.
 static PROCESS: LazyLock<u64> = LazyLock::new(|| {
     getrandom::u64().unwrap_or_else(|_| {
         Moment::from(std::time::SystemTime::now()).as_millis() << 22 ^ u64::from(std::process::id())
     })
 });
-
-/// Who holds a reservation: unique to one attempt to reserve, in all processes.
-#[derive(Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Owner([u8; 16]);
 
 impl Owner {
     /// A token that no other attempt has.
@@ -30,10 +30,10 @@ impl Owner {
         Self(token)
     }
 
-    /// Whether the attempt was made in this process.
-    #[must_use]
-    pub fn is_of_this_process(&self) -> bool {
-        self.0[..8] == PROCESS.to_be_bytes()
+    /// Whether this process made the token.
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn is_of_this_process(&self) -> bool {
+        self.0.starts_with(&PROCESS.to_be_bytes())
     }
 
     /// The bytes, as they stand in a store.

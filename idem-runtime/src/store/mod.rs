@@ -18,6 +18,8 @@ pub mod sql;
 #[cfg(feature = "tiered")]
 pub mod tiered;
 
+#[cfg(feature = "mysql")]
+pub use sql::mysql;
 #[cfg(feature = "postgres")]
 pub use sql::postgres;
 #[cfg(feature = "sqlite")]

@@ -24,7 +24,7 @@ struct One<T, E> {
 /// Calls `call` `times` times at once, each in a task of its own, and asserts that its body ran once
 /// and that all answers are that run's `Ok`.
 ///
-/// It counts by what the framework saw ([`observe`](crate::observe::observe)); count the effects
+/// It counts by what the framework saw ([`observe`]); count the effects
 /// themselves beside it, in the database or wherever they go.
 ///
 /// # Panics

@@ -192,7 +192,7 @@ async fn a_lease_of_no_time_is_refused_before_anything_is_asked() {
         .unwrap()
         .lease_for(millis(1))
         .unwrap();
-    let answer = run(&store, prepared, &Contract::new(), runs.body(millis(20), 1)).await;
+    let answer = run(&store, prepared, &contract(), runs.body(millis(20), 1)).await;
     assert_eq!(
         answer.unwrap(),
         1,
@@ -208,6 +208,6 @@ async fn the_longest_lease_is_taken() {
         .unwrap()
         .lease_for(idem_runtime::retention::MAX_RETENTION)
         .unwrap();
-    let answer = run(&store, longest, &Contract::new(), runs.body(LEASE, 1)).await;
+    let answer = run(&store, longest, &contract(), runs.body(LEASE, 1)).await;
     assert_eq!(answer.unwrap(), 1);
 }

@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use idem_runtime::__private::{
-    Call, Contract, Entered, FingerprintBuilder, KeyBuilder, Operation, Run as _, Scope, enter,
+    Call, Entered, FingerprintBuilder, KeyBuilder, Operation, Run as _, Scope, contract, enter,
     key_part, leave, share,
 };
 use idem_runtime::store::Store;
@@ -94,13 +94,13 @@ async fn call<S: Store, B: Future<Output = Result<u64, Failure>>>(
     key: &str,
     body: impl FnOnce() -> B,
 ) -> Result<u64, Failure> {
-    run(store, prepare(operation, key)?, &Contract::new(), body).await
+    run(store, prepare(operation, key)?, &contract(), body).await
 }
 
 async fn run<S: Store, B: Future<Output = Result<u64, Failure>>>(
     store: &S,
     call: Call,
-    contract: &Contract<u64, Failure>,
+    contract: &idem_runtime::engine::Contract<u64, Failure>,
     body: impl FnOnce() -> B,
 ) -> Result<u64, Failure> {
     let mut access = share(store);

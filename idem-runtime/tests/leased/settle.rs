@@ -91,7 +91,7 @@ async fn errors_are_given_back_or_recorded_as_the_operation_says() {
         assert!(matches!(answer, Err(Failure::Declined)));
         assert_eq!(runs.count(), n);
     }
-    let contract = Contract::new().recording_all();
+    let contract = contract().recording_all();
     for replayed in [false, true] {
         let prepared = prepare(&REJECTING, "8").unwrap();
         let call = run(&store, prepared, &contract, failing());
@@ -110,7 +110,7 @@ async fn a_final_error_after_an_overrun_lease_is_kept_for_its_whole_retention() 
         .on_lost_lease_continue();
     let store = store();
     store.always(Step::Renew, Fault::Before);
-    let contract = Contract::new().recording_all();
+    let contract = contract().recording_all();
     let body = || async {
         sleep(LEASE * 4).await;
         Err(Failure::Declined)

@@ -59,7 +59,7 @@ impl Kept {
 
     fn of(record: Record) -> Self {
         Self {
-            payload: record.fingerprint.as_bytes()[0],
+            payload: record.fingerprint.as_bytes()[16],
             fence: record.fence.get(),
             state: match record.state {
                 State::Reserved { owner, lease_until } => {

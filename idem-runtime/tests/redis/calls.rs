@@ -166,8 +166,9 @@ async fn a_running_call_can_be_looked_up() {
 /// RD-02: the server goes away and comes back during the body: the outcome is recorded.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_restart_during_the_body_loses_nothing() {
-    let server = Mutex::new(RedisServer::start(&["--appendonly", "yes"]));
-    let store = support::store_on(&server.lock().unwrap().url()).await;
+    let server = RedisServer::start(&["--appendonly", "yes"]);
+    let store = support::store_on(&server.url()).await;
+    let server = Mutex::new(server);
     let body = || async {
         server.lock().unwrap().kill9();
         server.lock().unwrap().restart();
@@ -181,8 +182,9 @@ async fn a_restart_during_the_body_loses_nothing() {
 /// IP-16: the effect is done and the store is gone: the error says so and carries the value.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_effect_that_cannot_be_recorded_is_not_a_failure() {
-    let server = Mutex::new(RedisServer::start(&["--appendonly", "yes"]));
-    let store = support::store_on(&server.lock().unwrap().url()).await;
+    let server = RedisServer::start(&["--appendonly", "yes"]);
+    let store = support::store_on(&server.url()).await;
+    let server = Mutex::new(server);
     let body = || async {
         server.lock().unwrap().kill9();
         Ok(5)

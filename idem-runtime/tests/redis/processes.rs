@@ -149,7 +149,7 @@ pub(crate) async fn step(store: &RedisStore, n: u32, what: u32) {
             _ => {}
         }
     }
-    if what % 7 == 0 {
+    if what.is_multiple_of(7) {
         let _ = store.forget(id).await;
     }
 }

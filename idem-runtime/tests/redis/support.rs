@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use idem_runtime::Error;
-use idem_runtime::engine::{Contract, Entered, Run as _, enter, leave, share};
+use idem_runtime::engine::{Entered, Run as _, contract, enter, leave, share};
 use idem_runtime::fingerprint::{Fingerprint, FingerprintBuilder};
 use idem_runtime::key::{KeyBuilder, RecordId};
 use idem_runtime::operation::{Call, Operation};
@@ -116,7 +116,7 @@ where
     parts.part(&*key.to_string());
     let payload = FingerprintBuilder::none();
     let call = Call::prepare(operation, &here, &[], parts, payload)?;
-    let contract = Contract::<u64, Error>::new();
+    let contract = contract::<u64, Error>();
     match enter(&mut share(store), call, &contract).await {
         Entered::Answer(answer) => answer,
         Entered::Run(run) => {

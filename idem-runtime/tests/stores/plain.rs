@@ -244,7 +244,7 @@ impl Store for PlainStore {
         if self.has(Flaw::LosesFingerprint)
             && let Some(stored) = self.records().all.get_mut(&held.id)
         {
-            stored.record.fingerprint = Fingerprint::from_bytes([2; 17]);
+            stored.record.fingerprint = Fingerprint::NONE;
         }
         Ok(done)
     }

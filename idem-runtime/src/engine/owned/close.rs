@@ -207,9 +207,7 @@ async fn complete_and_commit<D: Dialect>(
 /// Whether the body's error comes from the database giving the transaction up.
 fn was_given_up<T, E, D: Dialect>(contract: &Contract<T, E>, error: &E) -> bool {
     let by_code = |error: &dyn DatabaseError| {
-        error
-            .code()
-            .is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
+        D::code(error).is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
     };
     contract.causes(error).any(|cause| {
         if let Some(error) = cause.downcast_ref::<Error>() {

@@ -12,7 +12,7 @@ use crate::engine::transaction::{self, Look, look};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::Call;
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, NewRow, Records, Running, classify};
+use crate::store::sql::{Dialect, Inserted, NewRow, Records, Running, classify};
 
 /// How long a commit whose answer was lost is asked after.
 const ASKING: Duration = Duration::from_secs(10);
@@ -28,7 +28,9 @@ pub(super) async fn commit<D: Dialect>(
         return Ok(());
     };
     let refused = match &error {
-        sqlx::Error::Database(error) => error.code().is_some_and(|code| D::refuses_commit(&code)),
+        sqlx::Error::Database(error) => {
+            D::code(&**error).is_some_and(|code| D::refuses_commit(&code))
+        }
         _ => false,
     };
     let held = if refused {
@@ -91,19 +93,16 @@ async fn ask<D: Dialect>(
     let inserted = D::insert(&mut tx, statements, probe)
         .await
         .map_err(failed)?;
-    let found = if inserted {
-        None
-    } else {
-        D::read(&mut tx, statements, call.id())
+    let held = match inserted {
+        Inserted::Ours => Some(false),
+        Inserted::Held => None,
+        Inserted::Taken => D::read(&mut tx, &statements.read, call.id())
             .await
             .map_err(failed)?
+            .map(|row| row.owner == owner && row.outcome.is_some()),
     };
     tx.rollback().await.map_err(failed)?;
-    Ok(match (inserted, found) {
-        (true, _) => Some(false),
-        (false, Some(row)) => Some(row.owner == owner && row.outcome.is_some()),
-        (false, None) => None,
-    })
+    Ok(held)
 }
 
 /// Records a final error in a transaction of its own, after the body's was rolled back. Best effort:

@@ -252,9 +252,8 @@ async fn read<D: Dialect>(
 ) -> Result<Option<Row>, Error> {
     let failed = |error| call.name(classify::<D>(error));
     let mut conn = pool.acquire().await.map_err(failed)?;
-    let found = D::read(&mut conn, records.statements::<D>(), call.id())
-        .await
-        .map_err(failed)?;
+    let peek = &records.statements::<D>().peek;
+    let found = D::read(&mut conn, peek, call.id()).await.map_err(failed)?;
     drop(conn);
     match found {
         Some(row) if row.outcome.is_some() && !row.is_over => match completed(call, row)? {

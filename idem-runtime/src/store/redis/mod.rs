@@ -37,6 +37,11 @@
 //! A reservation is one round trip, and so is a replay. Where an operation's recent calls were nearly
 //! all replays they are answered by a plain `GET`, and only a call that is none pays a second trip;
 //! this is measured per operation and needs no setting.
+//!
+//! # Permissions
+//! `EVAL`, `EVALSHA`, `GET`, `SET`, `TIME`, `PTTL`, `PEXPIRETIME` on the keys of the prefix; `PING`,
+//! `INFO` and `CONFIG GET` for [`RedisStore::check`], of which the last two may be missing; `WAIT`
+//! for [`Builder::wait_replicas`].
 
 mod builder;
 mod check;

@@ -45,11 +45,11 @@ impl Reconnecting {
 
     /// Connects, so that a wrong address is known at once.
     pub(super) async fn connect(&self, deadline: Instant) -> RedisResult<()> {
-        within(deadline, self.connection()).await.map(|_| ())
+        self.connection(deadline).await.map(|_| ())
     }
 
     pub(super) async fn send(&self, command: &Cmd, deadline: Instant) -> RedisResult<Value> {
-        let (mut connection, made) = within(deadline, self.connection()).await?;
+        let (mut connection, made) = self.connection(deadline).await?;
         let answer = within(deadline, connection.send_packed_command(command))
             .await
             .and_then(Value::extract_error);
@@ -63,7 +63,7 @@ impl Reconnecting {
         count: usize,
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
-        let (mut connection, made) = within(deadline, self.connection()).await?;
+        let (mut connection, made) = self.connection(deadline).await?;
         let sent = connection.send_packed_commands(commands, 0, count);
         let answers = within(deadline, sent).await;
         self.judge(made, answers.as_ref().err());
@@ -74,10 +74,14 @@ impl Reconnecting {
     ///
     /// # Cancel safety
     /// A call that is dropped while it dials leaves it to the next one.
-    async fn connection(&self) -> RedisResult<(MultiplexedConnection, u64)> {
-        if let Some(current) = self.current() {
-            return Ok(current);
+    async fn connection(&self, deadline: Instant) -> RedisResult<(MultiplexedConnection, u64)> {
+        match self.current() {
+            Some(current) => Ok(current),
+            None => within(deadline, self.another()).await,
         }
+    }
+
+    async fn another(&self) -> RedisResult<(MultiplexedConnection, u64)> {
         let _turn = self.turn.lock().await;
         if let Some(current) = self.current() {
             return Ok(current);

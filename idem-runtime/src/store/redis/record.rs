@@ -13,7 +13,7 @@
 
 use std::ops::Range;
 
-use bytes::Bytes;
+use bytes::{Buf, Bytes};
 
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -165,12 +165,14 @@ impl Value {
     }
 
     /// The envelope of a completed record, without copying it.
-    pub(super) fn outcome(&self) -> Result<Bytes, Error> {
+    pub(super) fn outcome(self) -> Result<Bytes, Error> {
         let start = self.spans()?.outcome;
-        if start > self.0.len() {
+        let mut bytes = self.0;
+        if start > bytes.len() {
             return Err(unreadable());
         }
-        Ok(self.0.slice(start..))
+        bytes.advance(start);
+        Ok(bytes)
     }
 
     fn stored(&self, state: State) -> Result<Stored, Error> {
@@ -203,8 +205,8 @@ pub(super) fn stored(value: Vec<u8>, goes_at: Option<Moment>) -> Result<Option<S
         }
         Read::Completed(value) => {
             let state = State::Completed {
-                outcome: value.outcome()?,
                 recorded_at: value.time(),
+                outcome: Value(value.0.clone()).outcome()?,
                 keep_until: goes_at,
             };
             value.stored(state).map(Some)

@@ -232,9 +232,9 @@ pub(super) fn kept(request: &Request<'_>, value: Vec<u8>) -> Result<Option<Reser
         return Ok(Some(Reserved::OutcomeGone));
     }
     Ok(Some(Reserved::Completed {
-        outcome: record.outcome()?,
         recorded_at: record.time(),
         left: Left::Unknown,
+        outcome: record.outcome()?,
     }))
 }
 

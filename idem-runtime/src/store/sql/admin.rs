@@ -35,9 +35,8 @@ impl Records {
         id: RecordId,
     ) -> Result<Option<Completed>, Error> {
         let mut conn = pool.acquire().await.map_err(classify::<D>)?;
-        let row = D::read(&mut conn, self.statements::<D>(), id)
-            .await
-            .map_err(classify::<D>)?;
+        let peek = &self.statements::<D>().peek;
+        let row = D::read(&mut conn, peek, id).await.map_err(classify::<D>)?;
         Ok(row.filter(|row| !row.is_over).and_then(|row| {
             let (fingerprint, recorded_at) = (row.fingerprint, row.recorded_at);
             row.outcome.map(|outcome| Completed {
@@ -48,7 +47,8 @@ impl Records {
         }))
     }
 
-    /// Removes a completed record: the next call with its key runs. `false`: there was none.
+    /// Removes a completed record: the next call with its key runs. `false`: there was none, or its
+    /// time is over.
     ///
     /// # Errors
     /// The database cannot be used.

@@ -1,6 +1,9 @@
+use std::borrow::Cow;
 use std::future::Future;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
+use sqlx::error::DatabaseError;
 use sqlx::{Database, Pool, SqlStr, Transaction};
 
 use crate::clock::Moment;
@@ -15,12 +18,18 @@ use crate::store::Until;
 #[derive(Debug, Clone)]
 pub struct Statements {
     pub(crate) insert: SqlStr,
+    /// Reads the row inside the transaction whose insert found it.
     pub(crate) read: SqlStr,
+    /// Reads what is committed, outside a transaction, without waiting for one.
+    pub(crate) peek: SqlStr,
     pub(crate) take_over: SqlStr,
     pub(crate) complete: SqlStr,
     pub(crate) release: SqlStr,
     pub(crate) forget: SqlStr,
     pub(crate) purge: SqlStr,
+    /// Whether the server limits a lock wait for one statement alone, asked once. MySQL only.
+    #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
+    pub(crate) wait_is_scoped: OnceLock<bool>,
 }
 
 /// A row about to be reserved.
@@ -53,6 +62,19 @@ pub(super) fn cut(text: &str) -> &str {
     &text[..text.floor_char_boundary(MAX_KEY_TEXT)]
 }
 
+/// What came of a reserving insert.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Inserted {
+    /// The row is ours.
+    Ours,
+    /// The key is taken, or another transaction holds it: reading tells.
+    Taken,
+    /// Another transaction holds it, and a read could get in that transaction's way.
+    Held,
+}
+
 /// A row as it was read.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -80,18 +102,19 @@ pub trait Dialect: Database + sealed::Sealed {
     #[doc(hidden)]
     fn statements(table: &str) -> Statements;
 
-    /// One row, or nothing when the key is taken or another transaction holds it.
+    /// Inserts the row if there is none, without waiting for another transaction.
     #[doc(hidden)]
     fn insert(
         conn: &mut Self::Connection,
         statements: &Statements,
         row: NewRow<'_>,
-    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<Inserted, sqlx::Error>> + Send;
 
+    /// `sql` is one of the two reading statements.
     #[doc(hidden)]
     fn read(
         conn: &mut Self::Connection,
-        statements: &Statements,
+        sql: &SqlStr,
         id: RecordId,
     ) -> impl Future<Output = Result<Option<Row>, sqlx::Error>> + Send;
 
@@ -143,6 +166,12 @@ pub trait Dialect: Database + sealed::Sealed {
         pool: &Pool<Self>,
     ) -> impl Future<Output = Result<Transaction<'static, Self>, sqlx::Error>> + Send;
 
+    /// The code by which the database tells its errors apart.
+    #[doc(hidden)]
+    fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
+        error.code()
+    }
+
     /// What a code of the database's own means; by code, never by text.
     #[doc(hidden)]
     fn kind_of_code(code: &str) -> ErrorKind;
@@ -161,9 +190,9 @@ pub(crate) mod sealed {
 /// An error of one of the framework's own statements.
 pub(crate) fn classify<D: Dialect>(error: sqlx::Error) -> Error {
     let kind = match &error {
-        sqlx::Error::Database(database) => database
-            .code()
-            .map_or(ErrorKind::StoreUnavailable, |code| D::kind_of_code(&code)),
+        sqlx::Error::Database(database) => {
+            D::code(&**database).map_or(ErrorKind::StoreUnavailable, |code| D::kind_of_code(&code))
+        }
         sqlx::Error::ColumnDecode { .. }
         | sqlx::Error::ColumnNotFound(_)
         | sqlx::Error::Decode(_) => ErrorKind::Schema,
@@ -172,6 +201,13 @@ pub(crate) fn classify<D: Dialect>(error: sqlx::Error) -> Error {
     let mut out = Error::new(kind);
     if kind == ErrorKind::Schema {
         out = out.detail("the record table is missing or has other columns");
+    }
+    if kind == ErrorKind::TransactionEnded {
+        out = out
+            .detail(
+                "it had ended before this call: a deadlock, a COMMIT, or a statement that commits",
+            )
+            .effect_is(Effect::None);
     }
     if kind == ErrorKind::StoreUnavailable {
         // The transaction goes with its connection, or is rolled back by its owner.

@@ -31,7 +31,7 @@ pub(crate) const DEFAULT_TABLE: &str = "idem_record";
 pub struct Records {
     table: Arc<str>,
     namespace: Arc<str>,
-    statements: Arc<[std::sync::OnceLock<Statements>; 2]>,
+    statements: Arc<[std::sync::OnceLock<Statements>; 3]>,
 }
 
 impl Records {
@@ -87,6 +87,15 @@ impl Records {
 
     pub(crate) fn statements<D: Dialect>(&self) -> &Statements {
         self.statements[D::INDEX].get_or_init(|| D::statements(&self.table))
+    }
+
+    /// These records with other statements for one database.
+    #[cfg(all(feature = "mysql", feature = "testing"))]
+    pub(super) fn with_statements<D: Dialect>(mut self, statements: Statements) -> Self {
+        let mut all: [_; 3] = Default::default();
+        all[D::INDEX] = std::sync::OnceLock::from(statements);
+        self.statements = Arc::new(all);
+        self
     }
 
     /// The records of functions that name none.
@@ -152,7 +161,7 @@ pub struct PoolWith<D: Dialect> {
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is no pool that the framework can open a transaction from",
     label = "not a pool",
-    note = "`tx = name` opens a transaction for the body: the store must be a `PgPool`, a `SqlitePool`, or `records.pool(&pool)`",
+    note = "`tx = name` opens a transaction for the body: the store must be a `PgPool`, a `MySqlPool`, a `SqlitePool`, or `records.pool(&pool)`",
     note = "for a transaction of your own leave `tx` out and name the transaction as the store"
 )]
 pub trait OwnPool: Sync {

@@ -3,12 +3,15 @@
 //! Three statements carry the protocol: a reserving `INSERT` that never waits for another
 //! reservation and never overwrites, a `SELECT` where it found the key taken, and a completing
 //! `UPDATE`. While a body runs its row points, by a deferred foreign key, at a row that does not
-//! exist: the database refuses to commit a reservation without its outcome.
+//! exist: the database refuses to commit a reservation without its outcome. MySQL and MariaDB have
+//! no such key; there a reservation that was committed unfinished is reported and never run again.
 
 mod admin;
 mod dialect;
 mod handle;
 pub mod lease;
+#[cfg(feature = "mysql")]
+pub mod mysql;
 mod owner_registry;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -18,7 +21,7 @@ pub mod sqlite;
 
 pub use admin::Completed;
 pub(crate) use dialect::classify;
-pub use dialect::{Dialect, NewRow, Row, Statements};
+pub use dialect::{Dialect, Inserted, NewRow, Row, Statements};
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 pub use lease::LeasedSql;
 pub(crate) use owner_registry::Running;

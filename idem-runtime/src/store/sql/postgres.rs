@@ -7,14 +7,15 @@
 
 pub(super) mod setup;
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
 use sqlx::postgres::{PgRow, Postgres};
-use sqlx::{PgConnection, Pool, Row as _, Transaction, ValueRef as _};
+use sqlx::{PgConnection, Pool, Row as _, SqlStr, Transaction, ValueRef as _};
 use uuid::Uuid;
 
-use super::dialect::{Dialect, NewRow, Row, Statements, sealed::Sealed};
+use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, sealed::Sealed};
 use super::schema::statement;
 use crate::clock::Moment;
 use crate::error::ErrorKind;
@@ -32,16 +33,21 @@ impl Dialect for Postgres {
 
     fn statements(table: &str) -> Statements {
         let sql = |template| statement(template, table);
+        let peek = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             expires_at, clock_timestamp(), true FROM {table} WHERE id = $1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete) \
                  SELECT $1, $2, $3, $4, $5, 0 WHERE pg_try_advisory_xact_lock($6) \
                  ON CONFLICT DO NOTHING",
             ),
-            // A row that is older than this transaction's own number (or than the next number, while
-            // it has none) was written by another one, and can be seen: it is committed.
+            // An older snapshot still shows a row that has been removed since, beside the
+            // transaction's own. A row that is older than this transaction's number (or than the
+            // next number, while it has none) was written by another one: it is committed.
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 expires_at, clock_timestamp(), age(xmin) > 0 FROM {table} WHERE id = $1"),
+                 expires_at, clock_timestamp(), age(xmin) > 0 FROM {table} WHERE id = $1 \
+                 ORDER BY created_at DESC LIMIT 1"),
+            peek,
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
@@ -56,10 +62,12 @@ impl Dialect for Postgres {
             release: sql(
                 "DELETE FROM {table} WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL",
             ),
-            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL"),
+            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL \
+                 AND coalesce(expires_at > clock_timestamp(), true)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
                  LIMIT $1 FOR UPDATE SKIP LOCKED)"),
+            wait_is_scoped: OnceLock::new(),
         }
     }
 
@@ -67,17 +75,22 @@ impl Dialect for Postgres {
         conn: &mut PgConnection,
         statements: &Statements,
         row: NewRow<'_>,
-    ) -> Result<bool, sqlx::Error> {
-        reserve(conn, &statements.insert, row).await
+    ) -> Result<Inserted, sqlx::Error> {
+        let ours = reserve(conn, &statements.insert, row).await?;
+        Ok(if ours {
+            Inserted::Ours
+        } else {
+            Inserted::Taken
+        })
     }
 
     async fn read(
         conn: &mut PgConnection,
-        statements: &Statements,
+        sql: &SqlStr,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
         let asked_at = Instant::now();
-        sqlx::query(statements.read.clone())
+        sqlx::query(sql.clone())
             .bind(uuid(id))
             .fetch_optional(conn)
             .await?
@@ -174,7 +187,7 @@ fn uuid(id: RecordId) -> Uuid {
 
 async fn reserve(
     conn: &mut PgConnection,
-    sql: &sqlx::SqlStr,
+    sql: &SqlStr,
     row: NewRow<'_>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query(sql.clone())

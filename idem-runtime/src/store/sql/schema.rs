@@ -40,3 +40,12 @@ pub(super) fn statement(template: &str, table: &str) -> SqlStr {
 pub(super) fn unusable(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Schema).detail(detail)
 }
+
+/// The table that unfinished rows point at holds a row: they could be committed.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(super) fn not_empty(table: &str) -> Error {
+    unusable(fill(
+        "{never} must stay empty: an unfinished call could be committed",
+        table,
+    ))
+}

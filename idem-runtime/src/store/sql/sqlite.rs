@@ -8,13 +8,14 @@
 
 pub(super) mod setup;
 
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
 use sqlx::sqlite::{Sqlite, SqliteRow};
-use sqlx::{Pool, Row as _, SqliteConnection, Transaction};
+use sqlx::{Pool, Row as _, SqlStr, SqliteConnection, Transaction};
 
-use super::dialect::{Dialect, NewRow, Row, Statements, sealed::Sealed};
+use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, sealed::Sealed};
 use super::schema::statement;
 use crate::clock::Moment;
 use crate::error::ErrorKind;
@@ -35,13 +36,15 @@ impl Dialect for Sqlite {
 
     fn statements(table: &str) -> Statements {
         let sql = |template: &str| statement(&template.replace("{now}", NOW), table);
+        let read = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             expires_at - {now} FROM {table} WHERE id = ?1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete, created_at) \
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
             ),
-            read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 expires_at - {now} FROM {table} WHERE id = ?1"),
+            peek: read.clone(),
+            read,
             take_over: sql(
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
                  incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
@@ -54,9 +57,11 @@ impl Dialect for Sqlite {
             release: sql(
                 "DELETE FROM {table} WHERE id = ?1 AND owner = ?2 AND incomplete IS NOT NULL",
             ),
-            forget: sql("DELETE FROM {table} WHERE id = ?1 AND incomplete IS NULL"),
+            forget: sql("DELETE FROM {table} WHERE id = ?1 AND incomplete IS NULL \
+                 AND coalesce(expires_at > {now}, 1)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= {now} AND incomplete IS NULL LIMIT ?1)"),
+            wait_is_scoped: OnceLock::new(),
         }
     }
 
@@ -64,17 +69,22 @@ impl Dialect for Sqlite {
         conn: &mut SqliteConnection,
         statements: &Statements,
         row: NewRow<'_>,
-    ) -> Result<bool, sqlx::Error> {
-        reserve(conn, &statements.insert, row).await
+    ) -> Result<Inserted, sqlx::Error> {
+        let ours = reserve(conn, &statements.insert, row).await?;
+        Ok(if ours {
+            Inserted::Ours
+        } else {
+            Inserted::Taken
+        })
     }
 
     async fn read(
         conn: &mut SqliteConnection,
-        statements: &Statements,
+        sql: &SqlStr,
         id: RecordId,
     ) -> Result<Option<Row>, sqlx::Error> {
         let asked_at = Instant::now();
-        sqlx::query(statements.read.clone())
+        sqlx::query(sql.clone())
             .bind(id.as_bytes().to_vec())
             .fetch_optional(conn)
             .await?
@@ -161,7 +171,7 @@ impl Dialect for Sqlite {
 
 async fn reserve(
     conn: &mut SqliteConnection,
-    sql: &sqlx::SqlStr,
+    sql: &SqlStr,
     row: NewRow<'_>,
 ) -> Result<bool, sqlx::Error> {
     let done = sqlx::query(sql.clone())

@@ -11,20 +11,18 @@
 -- -1 stands for no end, and zero for one that has passed without a right to take over.
 --
 -- The fence is this server's clock in microseconds, and at least one more than the last one.
-local time = redis.call('TIME')
+local call, pack = redis.call, struct.pack
+local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000)
 local take_over = ARGV[2] ~= ''
 
-local function reserved(fence)
-  return '\1R' .. struct.pack('>I8I8I8', fence, now, now + ARGV[1]) .. ARGV[3]
-end
-
+local reserved = '\1R' .. pack('>I8I8I8', micros, now, now + ARGV[1]) .. ARGV[3]
 local value
 if take_over then
-  value = redis.call('SET', KEYS[1], reserved(micros), 'NX', 'GET', 'PX', ARGV[2])
+  value = call('SET', KEYS[1], reserved, 'NX', 'GET', 'PX', ARGV[2])
 else
-  value = redis.call('SET', KEYS[1], reserved(micros), 'NX', 'GET')
+  value = call('SET', KEYS[1], reserved, 'NX', 'GET')
 end
 if not value then
   return micros
@@ -37,13 +35,15 @@ if kind == '\1R' then
   local ours = value:sub(27, 42) == ARGV[3]:sub(1, 16)
   if not lapsed and ours then
     -- Sent twice. It is written again so that replicas and the append-only file have it.
-    redis.call('SET', KEYS[1], value, 'KEEPTTL')
+    call('SET', KEYS[1], value, 'KEEPTTL')
     return (struct.unpack('>I8', value, 3))
   end
   if not lapsed or not (take_over or ours) then
     local free_in = math.max(lease_until - now, 0)
     if lease_until == 0 then
-      free_in = redis.call('PTTL', KEYS[1])
+      -- Zero is the last millisecond and not yet the end.
+      local left = call('PTTL', KEYS[1])
+      free_in = left == 0 and 1 or left
     end
     return { value:sub(43, 59), free_in }
   end
@@ -52,9 +52,10 @@ elseif kind ~= '\1F' then
 end
 
 local fence = math.max(struct.unpack('>I8', value, 3) + 1, micros)
+reserved = '\1R' .. pack('>I8I8I8', fence, now, now + ARGV[1]) .. ARGV[3]
 if take_over then
-  redis.call('SET', KEYS[1], reserved(fence), 'PX', ARGV[2])
+  call('SET', KEYS[1], reserved, 'PX', ARGV[2])
 else
-  redis.call('SET', KEYS[1], reserved(fence))
+  call('SET', KEYS[1], reserved)
 end
 return fence

@@ -23,8 +23,19 @@ const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, 
 /// The end of the lease of a reserved row, of the retention of a completed one.
 const ENDS: &str = "CASE WHEN completed_at IS NULL THEN lease_until ELSE expires_at END";
 
-const COLUMNS: &str = "id, scope, key_text, fingerprint, owner, fence, lease_until, outcome, \
-                       created_at, completed_at, expires_at";
+const COLUMNS: &[(&str, &str)] = &[
+    ("id", "BLOB"),
+    ("scope", "TEXT"),
+    ("key_text", "TEXT"),
+    ("fingerprint", "BLOB"),
+    ("owner", "BLOB"),
+    ("fence", "INTEGER"),
+    ("lease_until", "INTEGER"),
+    ("outcome", "BLOB"),
+    ("created_at", "INTEGER"),
+    ("completed_at", "INTEGER"),
+    ("expires_at", "INTEGER"),
+];
 
 impl LeaseDialect for Sqlite {
     fn lease_statements(table: &str) -> LeaseStatements {

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::key::RecordId;
 use crate::store::sql::dialect::classify;
 use crate::store::sql::handle::{OwnPool, Records};
-use crate::store::sql::schema::{Migration, fill, statement, unusable};
+use crate::store::sql::schema::{Migration, fill, not_empty, statement, unusable};
 
 /// The schema's steps, for the table `idem_record` or another one.
 #[must_use]
@@ -51,11 +51,20 @@ pub async fn check(pool: &impl OwnPool<Db = Postgres>) -> Result<(), Error> {
     let constraints = check_table(&mut conn, table, &migrations(records), COLUMNS).await?;
     if !constraints
         .iter()
-        .any(|(text, late)| *late && text.starts_with("FOREIGN KEY (incomplete)"))
+        .any(|(text, holds)| *holds && text.starts_with("FOREIGN KEY (incomplete)"))
     {
         return Err(unusable(format!(
-            "{table} lacks the deferred foreign key on `incomplete`: an unfinished call could be committed"
+            "{table} lacks the deferred foreign key on `incomplete`, or it is switched off: an \
+             unfinished call could be committed"
         )));
+    }
+    let any = statement("SELECT EXISTS (SELECT FROM {never})", table);
+    if sqlx::query_scalar(any)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Postgres>)?
+    {
+        return Err(not_empty(table));
     }
     Ok(())
 }
@@ -116,7 +125,8 @@ pub(in crate::store::sql) async fn apply(
     }
 }
 
-/// Checks version, columns and primary key; gives the constraints, each with whether it is deferred.
+/// Checks version, columns and primary key; gives the constraints, each with whether it is
+/// deferred and holds.
 pub(in crate::store::sql) async fn check_table(
     conn: &mut PgConnection,
     table: &str,
@@ -154,8 +164,9 @@ pub(in crate::store::sql) async fn check_table(
         }
     }
     let constraints: Vec<(String, bool)> = sqlx::query_as(
-        "SELECT pg_get_constraintdef(oid), condeferred FROM pg_constraint \
-         WHERE conrelid = $1::text::regclass",
+        "SELECT pg_get_constraintdef(oid), condeferred AND convalidated AND NOT EXISTS \
+         (SELECT FROM pg_trigger WHERE tgconstraint = pg_constraint.oid AND tgenabled = 'D') \
+         FROM pg_constraint WHERE conrelid = $1::text::regclass",
     )
     .bind(table)
     .fetch_all(&mut *conn)

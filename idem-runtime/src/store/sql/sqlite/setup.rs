@@ -6,7 +6,7 @@ use sqlx::{Connection as _, Executor as _, Pool, SqliteConnection};
 use crate::error::Error;
 use crate::store::sql::dialect::classify;
 use crate::store::sql::handle::{OwnPool, Records};
-use crate::store::sql::schema::{Migration, fill, statement, unusable};
+use crate::store::sql::schema::{Migration, fill, not_empty, statement, unusable};
 
 /// The schema's steps, for the table `idem_record` or another one.
 #[must_use]
@@ -46,13 +46,13 @@ pub async fn check(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
     let records = pool.records();
     let table = records.table();
     let mut conn = pool.pool().acquire().await.map_err(classify::<Sqlite>)?;
-    let columns = "id, scope, key_text, fingerprint, owner, incomplete, outcome, created_at, \
-                   completed_at, expires_at";
-    check_table(&mut conn, table, &migrations(records), columns).await?;
+    check_table(&mut conn, table, &migrations(records), COLUMNS).await?;
+    let (schema, local) = table.rsplit_once('.').unwrap_or(("main", table));
     let deferred: i64 = sqlx::query_scalar(
-        "SELECT count(*) FROM pragma_foreign_key_list(?1) WHERE \"from\" = 'incomplete'",
+        "SELECT count(*) FROM pragma_foreign_key_list(?1, ?2) WHERE \"from\" = 'incomplete'",
     )
-    .bind(table.rsplit('.').next().unwrap_or(table).to_owned())
+    .bind(local.to_owned())
+    .bind(schema.to_owned())
     .fetch_one(&mut *conn)
     .await
     .map_err(classify::<Sqlite>)?;
@@ -66,8 +66,29 @@ pub async fn check(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
              unfinished call could be committed",
         ));
     }
+    let any = statement("SELECT EXISTS (SELECT 1 FROM {never})", table);
+    if sqlx::query_scalar(any)
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Sqlite>)?
+    {
+        return Err(not_empty(table));
+    }
     Ok(())
 }
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("id", "BLOB"),
+    ("scope", "TEXT"),
+    ("key_text", "TEXT"),
+    ("fingerprint", "BLOB"),
+    ("owner", "BLOB"),
+    ("incomplete", "INTEGER"),
+    ("outcome", "BLOB"),
+    ("created_at", "INTEGER"),
+    ("completed_at", "INTEGER"),
+    ("expires_at", "INTEGER"),
+];
 
 /// Runs the steps that were not run yet, in one transaction.
 pub(in crate::store::sql) async fn apply(
@@ -109,12 +130,12 @@ pub(in crate::store::sql) async fn apply(
     }
 }
 
-/// Checks version and columns.
+/// Checks version, columns and primary key.
 pub(in crate::store::sql) async fn check_table(
     conn: &mut SqliteConnection,
     table: &str,
     steps: &[Migration],
-    columns: &str,
+    wanted: &[(&str, &str)],
 ) -> Result<(), Error> {
     let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
     let at: i32 = sqlx::query_scalar(read)
@@ -127,11 +148,32 @@ pub(in crate::store::sql) async fn check_table(
             "{table} is at version {at}, this build needs {want}"
         )));
     }
-    // Names every column: a missing one is an error of this statement.
-    let all = format!("SELECT {columns} FROM {{table}} LIMIT 0");
-    sqlx::query(statement(&all, table))
-        .execute(&mut *conn)
-        .await
-        .map_err(classify::<Sqlite>)?;
+    let (schema, local) = table.rsplit_once('.').unwrap_or(("main", table));
+    let columns: Vec<(String, String, i64)> =
+        sqlx::query_as("SELECT name, type, pk FROM pragma_table_info(?1, ?2)")
+            .bind(local.to_owned())
+            .bind(schema.to_owned())
+            .fetch_all(&mut *conn)
+            .await
+            .map_err(classify::<Sqlite>)?;
+    for (name, kind) in wanted {
+        match columns.iter().find(|(column, ..)| column == name) {
+            Some((_, found, _)) if found.eq_ignore_ascii_case(kind) => {}
+            Some((_, found, _)) => {
+                return Err(unusable(format!(
+                    "{table}.{name} is {found}, it must be {kind}"
+                )));
+            }
+            None => return Err(unusable(format!("{table} has no column {name}"))),
+        }
+    }
+    if columns
+        .iter()
+        .any(|(name, _, pk)| (*pk > 0) != (name == "id"))
+    {
+        return Err(unusable(format!(
+            "the primary key of {table} must be exactly (id)"
+        )));
+    }
     Ok(())
 }

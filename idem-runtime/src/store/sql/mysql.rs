@@ -1,0 +1,362 @@
+//! MySQL (8.0) and MariaDB (10.6), both InnoDB.
+//!
+//! The reserving statement is a plain `INSERT` that does not queue behind another transaction: a
+//! duplicate of a running call learns so at once (MariaDB) or within about a second (MySQL, whose
+//! shortest lock wait that is), its own transaction intact. Nobody queues, so a first call that rolls
+//! back leaves no deadlock among those that wait for it. Where the key is taken, a *locking* read
+//! follows: under `REPEATABLE READ` a plain one would not see what was committed after the snapshot.
+//! Who owns a row is never told by a count of affected rows, so it does not matter whether the
+//! connection counts rows found or rows changed.
+//!
+//! # When the transaction is gone
+//! A deadlock (1213) and a changed record under `innodb_snapshot_isolation` (1020) end the **whole**
+//! transaction in the server, and every later statement would commit by itself. Both are
+//! [`ErrorKind::RetryTransaction`]; roll back and send nothing else. On MariaDB every statement of the
+//! framework that writes is bound to an open transaction (`@@in_transaction`), so that after a
+//! deadlock, a `COMMIT`, or a statement that commits implicitly (`CREATE TABLE`) it changes nothing and
+//! the call is [`ErrorKind::TransactionEnded`]. MySQL has no such variable.
+//!
+//! # A reservation without an outcome
+//! There are no deferred constraints here: a caller who drops a call midway and commits all the same
+//! leaves an unfinished row. It is reported as [`ErrorKind::Abandoned`] and never run again by itself;
+//! [`Records::forget`] removes it once somebody has found out whether the effect happened.
+//!
+//! # Cancel safety
+//! sqlx 0.9's driver cannot go on after a statement whose future was dropped while it was being sent
+//! or prepared: the next use of the connection fails or never ends. Where a call can be dropped, run
+//! its whole transaction in a task of its own.
+//!
+//! # What is tested
+//! MariaDB 10.11. What differs on MySQL 8 (the session's lock wait, set and restored around the two
+//! reserving statements) has run against MariaDB only.
+//!
+//! See `docs/protocol.md`.
+
+mod setup;
+
+use std::borrow::Cow;
+use std::sync::OnceLock;
+use std::time::Instant;
+
+use bytes::Bytes;
+use sqlx::error::DatabaseError;
+use sqlx::mysql::{MySql, MySqlDatabaseError, MySqlQueryResult, MySqlRow};
+use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, Pool, Row as _, SqlStr, Transaction};
+
+use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, sealed::Sealed};
+#[cfg(doc)]
+use super::handle::Records;
+use super::schema::statement;
+use crate::clock::Moment;
+use crate::error::ErrorKind;
+use crate::fingerprint::Fingerprint;
+use crate::key::RecordId;
+use crate::protocol::Owner;
+use crate::store::Until;
+
+#[cfg(feature = "testing")]
+pub use setup::as_on_mysql;
+pub use setup::{check, migrate, migrations};
+
+impl Sealed for MySql {}
+
+/// `/*M! … */` is read by MariaDB and is a comment to MySQL.
+const READ: &str = "SELECT fingerprint, owner, outcome, \
+     TIMESTAMPDIFF(MICROSECOND, '1970-01-01', completed_at) DIV 1000, \
+     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), expires_at) FROM {table} WHERE id = ?";
+
+impl Dialect for MySql {
+    const INDEX: usize = 2;
+
+    fn statements(table: &str) -> Statements {
+        let sql = |template| statement(template, table);
+        Statements {
+            // Outside a transaction the moment is NULL, which the column refuses (1048).
+            insert: sql("/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ \
+                 INSERT INTO {table} (scope, key_text, fingerprint, owner, id, created_at) \
+                 VALUES (?, ?, ?, ?, ?, \
+                 /*M! IF(@@in_transaction, */ UTC_TIMESTAMP(3) /*M! , NULL) */)"),
+            // The insert that found the row has locked it for us, so this neither waits nor locks a gap.
+            read: sql(&format!("{READ} LOCK IN SHARE MODE")),
+            peek: sql(READ),
+            // Each of two duplicates holds the row shared: without any wait both would be refused for
+            // as long as both transactions live. With one, the server ends one of them (1213).
+            // By the index on the expiry it would lock the rows beside it.
+            take_over: sql("/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ \
+                 UPDATE {table} FORCE INDEX (PRIMARY) SET scope = ?, key_text = ?, fingerprint = ?, owner = ?, \
+                 outcome = NULL, created_at = UTC_TIMESTAMP(3), completed_at = NULL, \
+                 expires_at = NULL WHERE id = ? AND expires_at <= UTC_TIMESTAMP(3) \
+                 /*M! AND @@in_transaction = 1 */"),
+            complete: sql(
+                "UPDATE {table} SET outcome = ?, completed_at = UTC_TIMESTAMP(3), \
+                 expires_at = UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND \
+                 WHERE id = ? AND owner = ? AND outcome IS NULL \
+                 /*M! AND @@in_transaction = 1 */",
+            ),
+            release: sql(
+                "DELETE FROM {table} WHERE id = ? AND owner = ? AND outcome IS NULL \
+                 /*M! AND @@in_transaction = 1 */",
+            ),
+            // An unfinished row too: its call was committed midway, or is waited for.
+            forget: sql("DELETE FROM {table} WHERE id = ?"),
+            // Both in one packet: the level must not be left to somebody else's transaction. Under
+            // REPEATABLE READ the gaps in the index would hold up calls that reserve or complete, and a
+            // small table would be scanned from the wrong end, into rows that are held.
+            purge: sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+                 DELETE gone FROM (SELECT id FROM {table} FORCE INDEX (expires_at) \
+                 WHERE expires_at <= UTC_TIMESTAMP(3) AND outcome IS NOT NULL \
+                 LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
+                 STRAIGHT_JOIN {table} AS gone FORCE INDEX (PRIMARY) ON gone.id = past.id"),
+            wait_is_scoped: OnceLock::new(),
+        }
+    }
+
+    async fn insert(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        row: NewRow<'_>,
+    ) -> Result<Inserted, sqlx::Error> {
+        match reserve(conn, statements, &statements.insert, row).await {
+            Ok(Some(_)) => Ok(Inserted::Ours),
+            Ok(None) => Ok(Inserted::Held),
+            // Rolls the statement back and nothing else, and leaves the row locked for reading.
+            Err(error) if number(&error) == Some(DUPLICATE) => Ok(Inserted::Taken),
+            Err(error) => Err(error),
+        }
+    }
+
+    async fn read(
+        conn: &mut MySqlConnection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> Result<Option<Row>, sqlx::Error> {
+        let asked_at = Instant::now();
+        sqlx::query(sql.clone())
+            .bind(id.as_bytes().as_slice())
+            .fetch_optional(conn)
+            .await?
+            .map(|row| from_row(&row, asked_at))
+            .transpose()
+    }
+
+    async fn take_over(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        row: NewRow<'_>,
+    ) -> Result<bool, sqlx::Error> {
+        // The owner is a new one: a row found is a row changed.
+        let done = reserve(conn, statements, &statements.take_over, row).await?;
+        Ok(done.is_some_and(|done| done.rows_affected() == 1))
+    }
+
+    async fn complete(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        id: RecordId,
+        owner: Owner,
+        outcome: &[u8],
+        keep_millis: Option<i64>,
+    ) -> Result<u64, sqlx::Error> {
+        sqlx::query(statements.complete.clone())
+            .bind(outcome)
+            .bind(keep_millis.map(|millis| millis.saturating_mul(1000)))
+            .bind(id.as_bytes().as_slice())
+            .bind(owner.as_bytes().as_slice())
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected())
+    }
+
+    async fn release(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        id: RecordId,
+        owner: Owner,
+    ) -> Result<u64, sqlx::Error> {
+        sqlx::query(statements.release.clone())
+            .bind(id.as_bytes().as_slice())
+            .bind(owner.as_bytes().as_slice())
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected())
+    }
+
+    async fn forget(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        id: RecordId,
+    ) -> Result<u64, sqlx::Error> {
+        let forget = sqlx::query(statements.forget.clone()).bind(id.as_bytes().as_slice());
+        forget.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn purge(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        limit: i64,
+    ) -> Result<u64, sqlx::Error> {
+        let purge = statements.purge.as_str();
+        let purge = purge.replace("{limit}", &limit.to_string());
+        let purge = sqlx::raw_sql(AssertSqlSafe(purge));
+        purge.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
+        pool.begin().await
+    }
+
+    /// The number: the SQL state of a time-out is that of any other error.
+    fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
+        let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
+        Some(Cow::Owned(error.number().to_string()))
+    }
+
+    fn kind_of_code(code: &str) -> ErrorKind {
+        match code.parse() {
+            // The server has ended the transaction: deadlock, changed record, rolled back at commit.
+            Ok(1213 | 1020 | 1180 | 1614 | 3101) => ErrorKind::RetryTransaction,
+            // It has ended the statement: lock wait, interrupted, too slow.
+            Ok(LOCK_WAIT | LOCK_NOWAIT | 1317 | 1969 | 3024) => ErrorKind::RetryTransaction,
+            // NULL for a moment: there was no transaction.
+            Ok(1048) => ErrorKind::TransactionEnded,
+            // No such database, column, table, index; no default; does not fit; wrong type.
+            Ok(1049 | 1054 | 1146 | 1176 | 1364 | 1406 | 1366) => ErrorKind::Schema,
+            _ => ErrorKind::StoreUnavailable,
+        }
+    }
+
+    fn refuses_commit(code: &str) -> bool {
+        // Deadlock (a cluster answers with it too), changed record, lock wait, rolled back by a group.
+        matches!(code.parse(), Ok(1213 | 1020 | LOCK_WAIT | 3101))
+    }
+}
+
+const DUPLICATE: u16 = 1062;
+const LOCK_WAIT: u16 = 1205;
+/// MySQL's answer to `NOWAIT`.
+const LOCK_NOWAIT: u16 = 3572;
+
+fn number(error: &sqlx::Error) -> Option<u16> {
+    let error = error.as_database_error()?;
+    let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
+    Some(error.number())
+}
+
+/// Runs a reserving statement with the shortest lock wait there is. `None`: another transaction
+/// holds the row, and this one is as it was.
+async fn reserve(
+    conn: &mut MySqlConnection,
+    statements: &Statements,
+    sql: &SqlStr,
+    row: NewRow<'_>,
+) -> Result<Option<MySqlQueryResult>, sqlx::Error> {
+    let scoped = wait_is_scoped(conn, statements).await?;
+    if !scoped {
+        conn.execute(SHORTEN_WAIT).await?;
+    }
+    let done = sqlx::query(sql.clone())
+        .bind(row.scope)
+        .bind(row.key_text)
+        .bind(row.fingerprint.as_bytes().as_slice())
+        .bind(row.owner.as_bytes().as_slice())
+        .bind(row.id.as_bytes().as_slice())
+        .execute(&mut *conn)
+        .await;
+    if !scoped {
+        // It reads and writes no table: it is no work in the transaction, nor out of one.
+        let restored = conn.execute(RESTORE_WAIT).await;
+        if done.is_ok() {
+            restored?;
+        }
+    }
+    match done {
+        Ok(done) => Ok(Some(done)),
+        Err(error) if number(&error) == Some(LOCK_WAIT) => {
+            if rolls_back_on_timeout(conn).await? {
+                return Err(error);
+            }
+            Ok(None)
+        }
+        Err(error) => Err(error),
+    }
+}
+
+/// One second is the least that MySQL takes. A value that a dropped call has left behind is the one
+/// that is restored later.
+const SHORTEN_WAIT: &str = "SET @idem_wait = COALESCE(@idem_wait, \
+     @@SESSION.innodb_lock_wait_timeout), SESSION innodb_lock_wait_timeout = 1";
+const RESTORE_WAIT: &str = "SET SESSION innodb_lock_wait_timeout = CAST(@idem_wait AS UNSIGNED), \
+     @idem_wait = NULL";
+
+/// Whether this is MariaDB: asked once for a table. A process that talks to servers of both kinds
+/// through one `Records` only waits longer than it must, or sends two statements more.
+async fn wait_is_scoped(
+    conn: &mut MySqlConnection,
+    statements: &Statements,
+) -> Result<bool, sqlx::Error> {
+    if let Some(scoped) = statements.wait_is_scoped.get() {
+        return Ok(*scoped);
+    }
+    let version: String = sqlx::query_scalar("SELECT VERSION()")
+        .fetch_one(conn)
+        .await?;
+    let scoped = version.contains("MariaDB");
+    Ok(*statements.wait_is_scoped.get_or_init(|| scoped))
+}
+
+/// Whether a time-out has ended the whole transaction, so that the next statement would commit by
+/// itself. Asked each time: it is one statement on the contended path, and a second run if it is
+/// missed.
+async fn rolls_back_on_timeout(conn: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
+    let ask = sqlx::query_scalar::<_, i64>("SELECT CAST(@@innodb_rollback_on_timeout AS SIGNED)");
+    ask.fetch_one(conn).await.map(|on| on != 0)
+}
+
+fn from_row(row: &MySqlRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
+    fn sized<const N: usize>(bytes: &[u8]) -> Result<[u8; N], sqlx::Error> {
+        bytes
+            .try_into()
+            .map_err(|e| sqlx::Error::Decode(Box::new(e)))
+    }
+    let outcome: Option<&[u8]> = row.try_get(2)?;
+    let completed_at: Option<i64> = row.try_get(3)?;
+    let left: Option<i64> = row.try_get(4)?;
+    let owner = Owner::from_bytes(sized(row.try_get(1)?)?);
+    Ok(Row {
+        fingerprint: Fingerprint::from_bytes(sized(row.try_get(0)?)?),
+        owner,
+        outcome: outcome.map(Bytes::copy_from_slice),
+        recorded_at: completed_at.map(|at| Moment::from_millis(u64::try_from(at).unwrap_or(0))),
+        is_over: left.is_some_and(|left| left <= 0),
+        until: Until::left_micros(asked_at, left),
+        // There is no telling a row of this very transaction from one committed before it, but rows
+        // of other processes are committed.
+        committed: !owner.is_of_this_process(),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn my_03_kinds_are_told_by_number() {
+        for code in ["1213", "1020", "1205", "3572", "1317"] {
+            assert_eq!(
+                MySql::kind_of_code(code),
+                ErrorKind::RetryTransaction,
+                "{code}"
+            );
+        }
+        assert_eq!(MySql::kind_of_code("1146"), ErrorKind::Schema);
+        assert_eq!(MySql::kind_of_code("1048"), ErrorKind::TransactionEnded);
+        assert_eq!(MySql::kind_of_code("1062"), ErrorKind::StoreUnavailable);
+    }
+
+    #[test]
+    fn my_05_nothing_is_ignored_and_no_count_decides() {
+        let sql = MySql::statements("idem_record");
+        assert!(!sql.insert.as_str().contains("IGNORE"));
+        assert!(!sql.insert.as_str().contains("DUPLICATE"));
+    }
+}

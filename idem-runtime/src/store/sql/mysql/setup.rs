@@ -1,0 +1,245 @@
+//! The schema: created, and checked.
+
+use sqlx::mysql::MySql;
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+
+use super::super::dialect::classify;
+use super::super::handle::{OwnPool, Records};
+use super::super::schema::{Migration, fill, statement, unusable};
+use crate::error::{Error, ErrorKind};
+use crate::key::RecordId;
+
+/// The schema's steps, for the table `idem_record` or another one.
+#[must_use]
+pub fn migrations(records: &Records) -> Vec<Migration> {
+    vec![Migration {
+        version: 1,
+        name: "record",
+        sql: fill(
+            include_str!("../migrations/mysql/0001_record.sql"),
+            records.table(),
+        ),
+    }]
+}
+
+/// Creates or updates the table `idem_record`. Safe to run in many processes at once, and again
+/// after it was interrupted: the server commits each statement of a schema by itself.
+///
+/// # Errors
+/// The database cannot be used, or a table of that name is there that is not ours.
+pub async fn migrate(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
+    let records = pool.records();
+    let conn = pool.pool().acquire().await.map_err(classify::<MySql>)?;
+    // Out of the pool: the lock ends with the connection, whatever becomes of this future.
+    let mut conn = conn.detach();
+    lock(&mut conn, records.table()).await?;
+    let done = upgrade(&mut conn, records).await;
+    // The schema stands; a connection that does not close in good order is closed by its drop.
+    let _ = conn.close().await;
+    done
+}
+
+/// One migrating process at a time.
+async fn lock(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
+    let name = RecordId::new("", "idem.migrate", &[], table).to_string();
+    let locked: Option<i64> = sqlx::query_scalar("SELECT GET_LOCK(CONCAT('idem.', ?), 300)")
+        .bind(name)
+        .fetch_one(conn)
+        .await
+        .map_err(classify::<MySql>)?;
+    match locked {
+        Some(1) => Ok(()),
+        _ => Err(Error::new(ErrorKind::StoreUnavailable)
+            .detail("another process has been migrating the schema for five minutes")),
+    }
+}
+
+async fn upgrade(conn: &mut MySqlConnection, records: &Records) -> Result<(), Error> {
+    let failed = |error| classify::<MySql>(error).detail("the schema could not be created");
+    let table = records.table();
+    let versions = "CREATE TABLE IF NOT EXISTS {versions} (version INT NOT NULL PRIMARY KEY, \
+                    applied_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)) ENGINE = InnoDB";
+    sqlx::raw_sql(statement(versions, table))
+        .execute(&mut *conn)
+        .await
+        .map_err(failed)?;
+    let at = version(conn, table).await.map_err(failed)?;
+    for step in migrations(records)
+        .into_iter()
+        .filter(|step| i64::from(step.version) > at)
+    {
+        sqlx::raw_sql(AssertSqlSafe(step.sql))
+            .execute(&mut *conn)
+            .await
+            .map_err(failed)?;
+        // A table that was there already is left alone; it may not be ours.
+        check_table(conn, table).await?;
+        sqlx::query(statement(
+            "INSERT INTO {versions} (version) VALUES (?)",
+            table,
+        ))
+        .bind(step.version)
+        .execute(&mut *conn)
+        .await
+        .map_err(failed)?;
+    }
+    Ok(())
+}
+
+async fn version(conn: &mut MySqlConnection, table: &str) -> Result<i64, sqlx::Error> {
+    let read = statement("SELECT COALESCE(MAX(version), 0) FROM {versions}", table);
+    sqlx::query_scalar(read).fetch_one(conn).await
+}
+
+/// Checks the schema and the server: the version, the columns and their types, that the id alone is
+/// the primary key (a key with a partition column would let one call run twice), that text compares
+/// by its bytes, that the engine is InnoDB, that values which do not fit are refused (`sql_mode`), and
+/// that a lock wait which times out leaves the transaction alive (`innodb_rollback_on_timeout`).
+///
+/// # Errors
+/// [`ErrorKind::Schema`] with what is wrong; or the database cannot be used.
+pub async fn check(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
+    let records = pool.records();
+    let table = records.table();
+    let mut conn = pool.pool().acquire().await.map_err(classify::<MySql>)?;
+    let at = version(&mut conn, table).await.map_err(classify::<MySql>)?;
+    let want = migrations(records).last().map_or(0, |step| step.version);
+    if at != i64::from(want) {
+        return Err(unusable(format!(
+            "{table} is at version {at}, this build needs {want}"
+        )));
+    }
+    check_table(&mut conn, table).await?;
+    check_settings(&mut conn).await
+}
+
+/// The columns of the table, and the table itself.
+async fn check_table(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
+    let (schema, name) = match table.split_once('.') {
+        Some((schema, name)) => (Some(schema), name),
+        None => (None, table),
+    };
+    let columns: Vec<(String, String, Option<String>)> = sqlx::query_as(
+        "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHAR), CAST(collation_name AS CHAR) \
+         FROM information_schema.columns \
+         WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ?",
+    )
+    .bind(schema)
+    .bind(name)
+    .fetch_all(&mut *conn)
+    .await
+    .map_err(classify::<MySql>)?;
+    for (want, kind) in COLUMNS {
+        match columns.iter().find(|(column, ..)| column == want) {
+            None => return Err(unusable(format!("{table} has no column {want}"))),
+            Some((_, found, _)) if found != kind => {
+                return Err(unusable(format!(
+                    "{table}.{want} is {found}, it must be {kind}"
+                )));
+            }
+            Some((_, _, Some(collation))) if !is_exact(collation) => {
+                return Err(unusable(format!(
+                    "{table}.{want} compares by {collation}, it must be utf8mb4_bin"
+                )));
+            }
+            Some(_) => {}
+        }
+    }
+    check_kind(conn, table, schema, name).await
+}
+
+/// That it has transactions, and that one id is one row.
+async fn check_kind(
+    conn: &mut MySqlConnection,
+    table: &str,
+    schema: Option<&str>,
+    name: &str,
+) -> Result<(), Error> {
+    let (engine, key): (Option<String>, Option<String>) = sqlx::query_as(
+        "SELECT CAST(engine AS CHAR), (SELECT CAST(GROUP_CONCAT(CONCAT(column_name, \
+         COALESCE(CONCAT('(', sub_part, ')'), '')) ORDER BY seq_in_index) AS CHAR) \
+         FROM information_schema.statistics AS s WHERE s.table_schema = t.table_schema \
+         AND s.table_name = t.table_name AND s.index_name = 'PRIMARY') \
+         FROM information_schema.tables AS t \
+         WHERE t.table_schema = COALESCE(?, DATABASE()) AND t.table_name = ?",
+    )
+    .bind(schema)
+    .bind(name)
+    .fetch_one(&mut *conn)
+    .await
+    .map_err(classify::<MySql>)?;
+    if engine.as_deref() != Some("InnoDB") {
+        return Err(unusable(format!(
+            "the engine of {table} must be InnoDB: another one has no transactions"
+        )));
+    }
+    if key.as_deref() != Some("id") {
+        return Err(unusable(format!(
+            "the primary key of {table} must be exactly (id)"
+        )));
+    }
+    Ok(())
+}
+
+fn is_exact(collation: &str) -> bool {
+    collation.starts_with("utf8mb4_") && collation.ends_with("_bin")
+}
+
+/// What the server and the session are set to.
+async fn check_settings(conn: &mut MySqlConnection) -> Result<(), Error> {
+    let (mode, rolls_back): (String, i64) = sqlx::query_as(
+        "SELECT CAST(@@sql_mode AS CHAR), CAST(@@innodb_rollback_on_timeout AS SIGNED)",
+    )
+    .fetch_one(conn)
+    .await
+    .map_err(classify::<MySql>)?;
+    if !mode.split(',').any(|mode| mode.starts_with("STRICT_")) {
+        return Err(unusable(
+            "sql_mode is not strict (STRICT_TRANS_TABLES): values that do not fit would be cut",
+        ));
+    }
+    if rolls_back != 0 {
+        return Err(unusable(
+            "innodb_rollback_on_timeout is on: a duplicate that asks while the first call runs would \
+             lose its whole transaction",
+        ));
+    }
+    Ok(())
+}
+
+const COLUMNS: &[(&str, &str)] = &[
+    ("id", "binary(16)"),
+    ("scope", "text"),
+    ("key_text", "varchar(1024)"),
+    ("fingerprint", "varbinary(64)"),
+    ("owner", "binary(16)"),
+    ("outcome", "longblob"),
+    ("created_at", "datetime(3)"),
+    ("completed_at", "datetime(3)"),
+    ("expires_at", "datetime(3)"),
+];
+
+/// These records with the statements and the lock wait of MySQL, whatever the server is: MariaDB
+/// answers them as well.
+#[cfg(feature = "testing")]
+#[must_use]
+pub fn as_on_mysql(records: Records) -> Records {
+    use super::super::dialect::Dialect as _;
+
+    let without_comments = |sql: &sqlx::SqlStr| {
+        let mut parts = sql.as_str().split("/*M!");
+        let first = parts.next().unwrap_or_default().to_owned();
+        let rest = parts.filter_map(|part| part.split_once("*/"));
+        let sql = rest.fold(first, |sql, (_, after)| sql + after);
+        sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(sql))
+    };
+    let sql = MySql::statements(records.table());
+    records.with_statements::<MySql>(super::Statements {
+        insert: without_comments(&sql.insert),
+        take_over: without_comments(&sql.take_over),
+        complete: without_comments(&sql.complete),
+        release: without_comments(&sql.release),
+        wait_is_scoped: std::sync::OnceLock::from(false),
+        ..sql
+    })
+}

@@ -1,0 +1,25 @@
+//! Keys, payloads, outcomes, errors and observation, through the attribute: in the caller's
+//! transaction, and with a leased store.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "helpers of tests: what cannot go on fails the test that called it"
+)]
+
+mod support;
+
+mod codecs;
+mod evolution;
+mod identity;
+mod keys;
+mod observing;
+mod order_of_attributes;
+mod outcomes;
+mod path;
+mod payloads;
+mod policy;
+mod progress;
+mod retention;
+mod stores;
+mod waiting;

@@ -1,0 +1,25 @@
+//! The caller's transaction, on real databases, through the attribute: what stands and falls with
+//! the caller's commit, under which fault.
+#![allow(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::panic,
+    reason = "test code: what cannot go on panics in the test that called it"
+)]
+
+#[macro_use]
+mod fixture;
+
+mod body;
+mod caller;
+mod dropped;
+mod identity;
+mod isolation;
+mod keys;
+mod levels;
+mod network;
+mod records;
+mod reentrance;
+mod retention;
+mod storm;
+mod take_over;
