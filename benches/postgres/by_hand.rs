@@ -61,7 +61,7 @@ fn id(scope: &str, n: u64) -> Uuid {
 const INSERT: &str = "INSERT INTO idem_record (id, scope, key_text, fingerprint, owner, incomplete) \
      SELECT $1, $2, $3, $4, $5, 0 WHERE pg_try_advisory_xact_lock($6) ON CONFLICT DO NOTHING";
 const READ: &str = "SELECT fingerprint, owner, outcome, completed_at, \
-     coalesce(expires_at <= clock_timestamp(), false) FROM idem_record WHERE id = $1";
+     expires_at, clock_timestamp() FROM idem_record WHERE id = $1";
 const COMPLETE: &str = "UPDATE idem_record SET outcome = $3, incomplete = NULL, \
      completed_at = clock_timestamp(), expires_at = clock_timestamp() + $4 * interval '1 millisecond' \
      WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL";
