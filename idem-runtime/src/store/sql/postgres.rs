@@ -97,7 +97,7 @@ impl Dialect for Postgres {
         // spares every replay a sort in the database.
         let mut newest: Option<Row> = None;
         for row in &rows {
-            let row = from_row(row)?;
+            let row = from_row(row, asked_at)?;
             let age = |row: &Row| (row.outcome.is_none(), row.recorded_at);
             if newest.as_ref().is_none_or(|kept| age(&row) > age(kept)) {
                 newest = Some(row);
