@@ -4,6 +4,7 @@ use std::sync::Arc;
 use sqlx::{Pool, Transaction};
 
 use super::dialect::{Dialect, Statements};
+use super::schema::is_table;
 use crate::error::{Error, ErrorKind};
 
 /// The table that annotated functions use unless a [`Records`] names another one.
@@ -37,16 +38,7 @@ impl Records {
     /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
     /// with a letter or `_`, or is longer than 63 characters.
     pub fn in_table(table: &str) -> Result<Self, Error> {
-        let is_name = |name: &str| {
-            (1..=63).contains(&name.len())
-                && !name.starts_with(|c: char| c.is_ascii_digit())
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        };
-        let mut names = table.split('.');
-        let valid = names.next().is_some_and(is_name)
-            && names.next().is_none_or(is_name)
-            && names.next().is_none();
-        if !valid {
+        if !is_table(table) {
             return Err(Error::new(ErrorKind::Schema).detail(format!(
                 "{table:?} is no table name (`name` or `schema.name`)"
             )));

@@ -24,3 +24,4 @@ pub use dialect::{Dialect, Inserted, NewRow, Row, Statements};
 pub use handle::{OnTx, OwnPool, PoolWith, Records};
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;
+pub(crate) use schema::{is_name, is_table};
