@@ -143,7 +143,7 @@ fn traits(machine: &Machine) -> TokenStream {
 
             fn from_str(
                 __text: &::core::primitive::str,
-            ) -> ::core::result::Result<Self, Self::Err> {
+            ) -> ::core::result::Result<Self, #private::UnknownState> {
                 #private::parse_state(__text)
             }
         }

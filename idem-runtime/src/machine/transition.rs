@@ -81,6 +81,9 @@ impl<S: State> Transition<S> {
     /// it left, above to fail with [`ErrorKind::RetryTransaction`]. In Postgres at `REPEATABLE READ`
     /// and above the answers other than [`Transitioned::Applied`] are those of the snapshot.
     ///
+    /// The id is anything that sqlx can bind; of one type for one table, because a connection to
+    /// Postgres keeps the type that it prepared the statement with.
+    ///
     /// # Errors
     /// Those of the database, by kind ([`ErrorKind::RetryTransaction`] for a serialization failure,
     /// a deadlock, a lock wait), with sqlx's as the source;
