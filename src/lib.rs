@@ -5,11 +5,11 @@ pub use idem_runtime::observe::{Answered, Observed, observe};
 #[cfg(feature = "testing")]
 pub use idem_runtime::testing;
 pub use idem_runtime::{
-    Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, outcome, protocol,
-    retention, store,
+    Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, machine, outcome,
+    protocol, retention, store,
 };
 
-pub use idem_macros::{KeyPart, idempotent};
+pub use idem_macros::{KeyPart, StateMachine, idempotent};
 #[doc(inline)]
 pub use idem_runtime::key::KeyPart;
 #[doc(inline)]

@@ -8,7 +8,9 @@
 #[test]
 fn refusals() {
     let cases = trybuild::TestCases::new();
-    for topic in ["args", "derive", "duration", "function", "key", "outcome"] {
+    for topic in [
+        "args", "derive", "duration", "function", "key", "machine", "outcome",
+    ] {
         cases.compile_fail(format!("tests/ui/{topic}/*.rs"));
     }
     // The compiler lists types that implement a trait, and which there are depends on the features.

@@ -1,4 +1,4 @@
-//! The attribute and derive of `idem-rs`, re-exported there. Generated code names only the hidden
+//! The attribute and derives of `idem-rs`, re-exported there. Generated code names only the hidden
 //! module `__private` of that crate.
 
 mod async_like;
@@ -11,6 +11,7 @@ mod idempotent;
 mod key_part;
 mod literal;
 mod slot;
+mod state_machine;
 mod suggest;
 mod template;
 
@@ -26,4 +27,10 @@ pub fn idempotent(args: TokenStream, item: TokenStream) -> TokenStream {
 #[proc_macro_derive(KeyPart, attributes(key_part))]
 pub fn derive_key_part(input: TokenStream) -> TokenStream {
     key_part::derive(input.into()).into()
+}
+
+#[doc = include_str!("../docs/state_machine.md")]
+#[proc_macro_derive(StateMachine, attributes(state_machine, state))]
+pub fn derive_state_machine(input: TokenStream) -> TokenStream {
+    state_machine::derive(input.into()).into()
 }

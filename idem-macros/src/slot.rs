@@ -46,6 +46,11 @@ impl<T> Slot<T> {
         }
     }
 
+    /// Whether nothing was given, nor meant to be.
+    pub(crate) fn is_absent(&self) -> bool {
+        matches!(self, Self::Absent)
+    }
+
     pub(crate) fn given(&self) -> Option<&Given<T>> {
         match self {
             Self::Given(given) => Some(given),

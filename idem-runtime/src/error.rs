@@ -72,6 +72,10 @@ pub enum ErrorKind {
     OutcomeUndecodable,
     /// A reservation was left without an outcome: its call ended midway, the effect is unknown.
     Abandoned,
+    /// A row holds a text that is no state of its machine.
+    UnknownState,
+    /// The database did not make a transition that is allowed, or made more than one.
+    StateNotChanged,
 }
 
 /// What an error means for the function's effect.
@@ -217,7 +221,9 @@ impl Error {
             | K::RetryTransaction
             | K::StoreUnavailable
             | K::Schema
-            | K::OutcomeNotRecordable => Effect::None,
+            | K::OutcomeNotRecordable
+            | K::UnknownState
+            | K::StateNotChanged => Effect::None,
         }
     }
 
@@ -246,7 +252,9 @@ impl Error {
             | K::Schema
             | K::OutcomeNotRecordable
             | K::OutcomeUndecodable
-            | K::Abandoned => Retry::Never,
+            | K::Abandoned
+            | K::UnknownState
+            | K::StateNotChanged => Retry::Never,
         }
     }
 
@@ -335,6 +343,14 @@ impl ErrorKind {
             Self::Abandoned => (
                 "an earlier call ended midway and left its reservation without an outcome",
                 "find out whether its effect happened, then forget the record or complete it",
+            ),
+            Self::UnknownState => (
+                "the row holds a text that is no state of its machine",
+                "nothing was changed; run a version that knows the state, or repair the row",
+            ),
+            Self::StateNotChanged => (
+                "the database did not make the transition as asked",
+                "roll the transaction back; repeating it cannot help",
             ),
         }
     }

@@ -11,6 +11,7 @@
 //! | [`protocol`] | the states of a record and who decides them; no I/O |
 //! | [`engine`] | drives the protocol: caller's transaction, own transaction, leased store |
 //! | [`store`] | the stores: atomic steps and nothing else |
+//! | [`machine`] | state machines: declared transitions, made as guarded statements |
 //! | `testing` | what tests of functions and of stores need (feature `testing`) |
 //! | [`error`] | what happened, what it means for the effect, what to do |
 
@@ -25,6 +26,7 @@ pub mod engine;
 pub mod error;
 pub mod fingerprint;
 pub mod key;
+pub mod machine;
 pub mod observe;
 pub mod operation;
 pub mod outcome;

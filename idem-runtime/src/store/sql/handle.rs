@@ -6,6 +6,7 @@ use std::sync::Arc;
 use sqlx::{Pool, Transaction};
 
 use super::dialect::{Dialect, Statements};
+use super::schema::is_table;
 use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
 use crate::store::{Kept, Until};
@@ -107,16 +108,7 @@ impl Records {
 
 /// Whether a table may be named so; what is named is written into statements.
 pub(super) fn check_name(table: &str) -> Result<(), Error> {
-    let is_name = |name: &str| {
-        (1..=63).contains(&name.len())
-            && !name.starts_with(|c: char| c.is_ascii_digit())
-            && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-    };
-    let mut names = table.split('.');
-    let valid = names.next().is_some_and(is_name)
-        && names.next().is_none_or(is_name)
-        && names.next().is_none();
-    if valid {
+    if is_table(table) {
         return Ok(());
     }
     Err(Error::new(ErrorKind::Schema).detail(format!(

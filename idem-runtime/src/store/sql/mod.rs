@@ -28,3 +28,4 @@ pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 pub use lease::LeasedSql;
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;
+pub(crate) use schema::{is_name, is_table};

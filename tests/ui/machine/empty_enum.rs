@@ -1,0 +1,7 @@
+use idem::StateMachine;
+
+#[derive(StateMachine, Clone, Copy, Debug, PartialEq, Eq)]
+#[state_machine(column = 16)]
+enum Status {}
+
+fn main() {}

@@ -1,0 +1,12 @@
+use idem::StateMachine;
+
+#[derive(StateMachine, Clone, Copy, Debug, PartialEq, Eq)]
+#[state_machine(column = 16)]
+enum Status {
+    #[state(initial, to(Paid))]
+    Pending,
+    #[state(terminal = true)]
+    Paid,
+}
+
+fn main() {}

@@ -1,0 +1,13 @@
+use idem::StateMachine;
+
+#[derive(StateMachine, Clone, Copy, Debug, PartialEq, Eq)]
+#[state_machine(column = 16)]
+enum Status {
+    #[state(initial, to(Payd))]
+    Pending,
+    Paid,
+    #[state(terminal, rename = "pending")]
+    Again,
+}
+
+fn main() {}

@@ -1,0 +1,10 @@
+use idem::StateMachine;
+
+#[derive(StateMachine, Clone, Copy, Debug, PartialEq, Eq)]
+#[state_machine(column = 16)]
+enum Status {
+    #[state(initial, to())]
+    Pending,
+}
+
+fn main() {}
