@@ -28,7 +28,10 @@ pub(crate) async fn get_decoded(both: &Both, n: u64) -> RedisResult<()> {
         .arg(key)
         .query_async(&mut both.raw.clone())
         .await?;
-    let json = value.windows(6).position(|at| at == br#"{"id":"#).expect("JSON");
+    let json = value
+        .windows(6)
+        .position(|at| at == br#"{"id":"#)
+        .expect("JSON");
     let order: Order = serde_json::from_slice(&value[json..]).expect("an order");
     assert_eq!(order.id, n % RECORDED);
     Ok(())

@@ -4,7 +4,10 @@ use std::sync::Arc;
 use sqlx::{Pool, Transaction};
 
 use super::dialect::{Dialect, Statements};
-use crate::error::{Error, ErrorKind};
+use super::names::checked_table;
+use crate::error::Error;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 
 /// The table that annotated functions use unless a [`Records`] names another one.
 pub(crate) const DEFAULT_TABLE: &str = "idem_record";
@@ -37,22 +40,8 @@ impl Records {
     /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
     /// with a letter or `_`, or is longer than 63 characters.
     pub fn in_table(table: &str) -> Result<Self, Error> {
-        let is_name = |name: &str| {
-            (1..=63).contains(&name.len())
-                && !name.starts_with(|c: char| c.is_ascii_digit())
-                && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-        };
-        let mut names = table.split('.');
-        let valid = names.next().is_some_and(is_name)
-            && names.next().is_none_or(is_name)
-            && names.next().is_none();
-        if !valid {
-            return Err(Error::new(ErrorKind::Schema).detail(format!(
-                "{table:?} is no table name (`name` or `schema.name`)"
-            )));
-        }
         Ok(Self {
-            table: table.into(),
+            table: checked_table(table)?.into(),
             namespace: "".into(),
             statements: Arc::default(),
         })

@@ -11,6 +11,7 @@ mod dialect;
 mod handle;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod names;
 mod owner_registry;
 #[cfg(feature = "postgres")]
 pub mod postgres;
@@ -22,5 +23,6 @@ pub use admin::Completed;
 pub(crate) use dialect::classify;
 pub use dialect::{Dialect, Inserted, NewRow, Row, Statements};
 pub use handle::{OnTx, OwnPool, PoolWith, Records};
+pub(crate) use names::{checked_name, checked_table};
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;
