@@ -8,7 +8,7 @@ pub use idem_runtime::testing;
 pub use idem_runtime::version;
 pub use idem_runtime::{
     Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, outcome, protocol,
-    retention, store,
+    retention, store, token,
 };
 
 pub use idem_macros::{KeyPart, idempotent};
@@ -25,4 +25,6 @@ pub use idem_runtime::__private;
 mod guide {
     #[doc = include_str!("../docs/guide/optimistic-lock.md")]
     struct OptimisticLock;
+    #[doc = include_str!("../docs/guide/tokens.md")]
+    struct Tokens;
 }

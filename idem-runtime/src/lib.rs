@@ -11,6 +11,7 @@
 //! | [`protocol`] | the states of a record and who decides them; no I/O |
 //! | [`engine`] | drives the protocol: caller's transaction, own transaction, leased store |
 //! | [`store`] | the stores: atomic steps and nothing else |
+//! | [`token`] | one-time tokens |
 //! | `version` | the optimistic lock (with a database feature) |
 //! | `testing` | what tests of functions and of stores need (feature `testing`) |
 //! | [`error`] | what happened, what it means for the effect, what to do |
@@ -34,6 +35,7 @@ pub mod retention;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod token;
 #[cfg(feature = "_sqlx")]
 pub mod version;
 

@@ -15,7 +15,7 @@ mod names;
 mod owner_registry;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod schema;
+pub(crate) mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 

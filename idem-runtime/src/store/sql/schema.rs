@@ -16,7 +16,7 @@ pub struct Migration {
 }
 
 /// The places where a table's names go into a schema text.
-pub(super) fn fill(template: &str, table: &str) -> String {
+pub(crate) fn fill(template: &str, table: &str) -> String {
     let (prefix, local) = match table.rsplit_once('.') {
         Some((schema, local)) => (format!("{schema}."), local),
         None => (String::new(), table),
@@ -31,11 +31,11 @@ pub(super) fn fill(template: &str, table: &str) -> String {
 }
 
 /// A statement for `table`; the name has been checked by `Records`.
-pub(super) fn statement(template: &str, table: &str) -> SqlStr {
+pub(crate) fn statement(template: &str, table: &str) -> SqlStr {
     sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(fill(template, table)))
 }
 
-pub(super) fn unusable(detail: impl Into<String>) -> Error {
+pub(crate) fn unusable(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Schema).detail(detail)
 }
 
