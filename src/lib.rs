@@ -4,9 +4,11 @@ pub use idem_runtime::engine::fence;
 pub use idem_runtime::observe::{Answered, Observed, observe};
 #[cfg(feature = "testing")]
 pub use idem_runtime::testing;
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use idem_runtime::version;
 pub use idem_runtime::{
     Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, machine, outcome,
-    protocol, retention, store,
+    protocol, retention, store, token,
 };
 
 pub use idem_macros::{KeyPart, StateMachine, idempotent};
@@ -17,3 +19,12 @@ pub use idem_runtime::store::memory::MemoryStore;
 
 #[doc(hidden)]
 pub use idem_runtime::__private;
+
+/// The pages under `docs/guide` whose code is compiled and run with the other examples.
+#[cfg(all(doctest, feature = "postgres"))]
+mod guide {
+    #[doc = include_str!("../docs/guide/optimistic-lock.md")]
+    struct OptimisticLock;
+    #[doc = include_str!("../docs/guide/tokens.md")]
+    struct Tokens;
+}

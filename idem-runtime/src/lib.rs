@@ -12,6 +12,8 @@
 //! | [`engine`] | drives the protocol: caller's transaction, own transaction, leased store |
 //! | [`store`] | the stores: atomic steps and nothing else |
 //! | [`machine`] | state machines: declared transitions, made as guarded statements |
+//! | [`token`] | one-time tokens |
+//! | `version` | the optimistic lock (with a database feature) |
 //! | `testing` | what tests of functions and of stores need (feature `testing`) |
 //! | [`error`] | what happened, what it means for the effect, what to do |
 
@@ -37,6 +39,9 @@ pub mod retention;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;
+pub mod token;
+#[cfg(feature = "_sqlx")]
+pub mod version;
 
 /// Outcomes are handed to stores as [`bytes::Bytes`].
 pub use bytes;

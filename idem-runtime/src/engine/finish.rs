@@ -8,7 +8,7 @@ use tokio::runtime::Handle;
 /// own, and what it gives is dropped there.
 ///
 /// Costs an allocation; a task is spawned only if it comes to that.
-pub(super) struct RunToEnd<F: Future + Send + 'static>
+pub(crate) struct RunToEnd<F: Future + Send + 'static>
 where
     F::Output: Send,
 {
@@ -18,7 +18,7 @@ where
 
 /// # Panics
 /// Outside a tokio runtime, where no database connection works either.
-pub(super) fn run_to_end<F>(future: F) -> RunToEnd<F>
+pub(crate) fn run_to_end<F>(future: F) -> RunToEnd<F>
 where
     F: Future + Send + 'static,
     F::Output: Send,

@@ -32,9 +32,13 @@ use std::future::Future;
 
 use bytes::Bytes;
 
+#[cfg(feature = "_sqlx")]
+pub(crate) use backoff::Backoff;
 pub use call_path::fence;
 pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
+#[cfg(feature = "_sqlx")]
+pub(crate) use finish::run_to_end;
 pub use leased::share;
 #[cfg(feature = "_sqlx")]
 pub use owned::{Closed, OwnedRun, close, close_or_again, open};

@@ -9,7 +9,7 @@ use super::state::parse_state;
 use super::texts::{Names, Texts};
 use super::{Progress, RequireError, State, Transitioned};
 use crate::error::{Error, ErrorKind};
-use crate::store::sql::{is_name, is_table};
+use crate::store::sql::{checked_name, checked_table};
 
 /// The transitions of the rows of one table. Built once and cheap to clone.
 ///
@@ -244,18 +244,13 @@ impl<S: State> TransitionBuilder<S> {
     /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
     /// with a letter or `_`, or is longer than 63 characters; if one column has two of these parts.
     pub fn build(self) -> Result<Transition<S>, Error> {
-        if !is_table(&self.table) {
-            return Err(unusable(format!(
-                "{:?} is no table name (`name` or `schema.name`)",
-                self.table
-            )));
-        }
+        checked_table(&self.table)?;
         let mut columns: Vec<&str> = vec![&self.id, &self.status];
         columns.extend(self.version.as_deref());
         let stamps: HashSet<&str> = self.stamps.iter().map(|(_, column)| &**column).collect();
         columns.extend(stamps);
-        if let Some(column) = columns.iter().find(|column| !is_name(column)) {
-            return Err(unusable(format!("{column:?} is no column name")));
+        for column in &columns {
+            checked_name(column)?;
         }
         let twice = |(at, column): &(usize, &&str)| {
             columns[..*at]

@@ -19,3 +19,4 @@ mod schema;
 mod server;
 mod service;
 mod storms;
+mod versions;

@@ -6,8 +6,10 @@ use std::sync::Arc;
 use sqlx::{Pool, Transaction};
 
 use super::dialect::{Dialect, Statements};
-use super::schema::is_table;
-use crate::error::{Error, ErrorKind};
+use super::names::checked_table;
+use crate::error::Error;
+#[cfg(doc)]
+use crate::error::ErrorKind;
 use crate::key::RecordId;
 use crate::store::{Kept, Until};
 
@@ -42,9 +44,8 @@ impl Records {
     /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
     /// with a letter or `_`, or is longer than 63 characters.
     pub fn in_table(table: &str) -> Result<Self, Error> {
-        check_name(table)?;
         Ok(Self {
-            table: table.into(),
+            table: checked_table(table)?.into(),
             namespace: "".into(),
             statements: Arc::default(),
         })
@@ -104,16 +105,6 @@ impl Records {
         static SHARED: std::sync::LazyLock<Records> = std::sync::LazyLock::new(Records::default);
         &SHARED
     }
-}
-
-/// Whether a table may be named so; what is named is written into statements.
-pub(super) fn check_name(table: &str) -> Result<(), Error> {
-    if is_table(table) {
-        return Ok(());
-    }
-    Err(Error::new(ErrorKind::Schema).detail(format!(
-        "{table:?} is no table name (`name` or `schema.name`)"
-    )))
 }
 
 impl Default for Records {

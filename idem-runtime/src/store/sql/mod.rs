@@ -13,10 +13,11 @@ mod handle;
 pub mod lease;
 #[cfg(feature = "mysql")]
 pub mod mysql;
+mod names;
 mod owner_registry;
 #[cfg(feature = "postgres")]
 pub mod postgres;
-mod schema;
+pub(crate) mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
 
@@ -26,6 +27,6 @@ pub use dialect::{Dialect, Inserted, NewRow, Row, Statements};
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lease::LeasedSql;
+pub(crate) use names::{checked_name, checked_table};
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;
-pub(crate) use schema::{is_name, is_table};

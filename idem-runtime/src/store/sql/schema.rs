@@ -15,21 +15,8 @@ pub struct Migration {
     pub sql: String,
 }
 
-/// Whether a name means the same everywhere and can stand in a statement.
-pub(crate) fn is_name(name: &str) -> bool {
-    (1..=63).contains(&name.len())
-        && !name.starts_with(|c: char| c.is_ascii_digit())
-        && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
-}
-
-/// The same of `name` or `schema.name`.
-pub(crate) fn is_table(table: &str) -> bool {
-    let mut names = table.split('.');
-    names.next().is_some_and(is_name) && names.next().is_none_or(is_name) && names.next().is_none()
-}
-
 /// The places where a table's names go into a schema text.
-pub(super) fn fill(template: &str, table: &str) -> String {
+pub(crate) fn fill(template: &str, table: &str) -> String {
     let (prefix, local) = match table.rsplit_once('.') {
         Some((schema, local)) => (format!("{schema}."), local),
         None => (String::new(), table),
@@ -46,11 +33,11 @@ pub(super) fn fill(template: &str, table: &str) -> String {
 }
 
 /// A statement for `table`; the name has been checked by `Records`.
-pub(super) fn statement(template: &str, table: &str) -> SqlStr {
+pub(crate) fn statement(template: &str, table: &str) -> SqlStr {
     sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(fill(template, table)))
 }
 
-pub(super) fn unusable(detail: impl Into<String>) -> Error {
+pub(crate) fn unusable(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Schema).detail(detail)
 }
 

@@ -43,7 +43,7 @@ use tokio::sync::{Notify, Semaphore};
 
 pub use dialect::{Claim, LeaseDialect, LeaseRow, LeaseStatements, NewLease};
 
-use super::handle::check_name;
+use super::names::checked_table;
 use super::schema::Migration;
 use crate::error::Error;
 use crate::key::RecordId;
@@ -101,8 +101,7 @@ impl Builder {
     /// # Errors
     /// [`ErrorKind::Schema`](crate::ErrorKind::Schema) if it cannot be a table's name.
     pub fn table(mut self, table: &str) -> Result<Self, Error> {
-        check_name(table)?;
-        table.clone_into(&mut self.table);
+        checked_table(table)?.clone_into(&mut self.table);
         Ok(self)
     }
 

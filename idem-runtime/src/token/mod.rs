@@ -1,0 +1,38 @@
+//! One-time tokens: issued by the server, bound to a subject and an operation, good once until they
+//! expire.
+//!
+//! | | needs storage when issued | length | can be withdrawn |
+//! |---|---|---|---|
+//! | [`SignedTokens`] | no; a mark when it is used | 103 characters | with its key |
+//! | [`StoredTokens`] | a row | 34 characters | one by one |
+//! | [`MemoryTokens`] | in this process | 34 characters | with the process |
+//!
+//! `check` has no effect, for the page that a link leads to: scanners and previews open links.
+//! `consume` belongs to the call itself (`POST`) and to its transaction: what is rolled back has not
+//! used its token up. Which reason a token is refused for is for the log
+//! ([`TokenError::reason`]); outside there is one text for all of them.
+//!
+//! In a function that is `#[idempotent]` consume at the top of the *body*: then a repeat of the same
+//! call answers from its record and never comes to the token, which is used by then.
+
+mod error;
+mod form;
+mod keys;
+mod memory;
+#[cfg(feature = "_sqlx")]
+mod signed;
+#[cfg(feature = "_sqlx")]
+mod sql;
+#[cfg(feature = "_sqlx")]
+mod stored;
+
+pub use error::{Reason, TokenError};
+pub use form::{Consumed, Token};
+pub use keys::{KeyError, SigningKeys};
+pub use memory::{Hold, MemoryTokens};
+#[cfg(feature = "_sqlx")]
+pub use signed::SignedTokens;
+#[cfg(feature = "_sqlx")]
+pub use sql::{TokenDialect, TokenTable};
+#[cfg(feature = "_sqlx")]
+pub use stored::StoredTokens;

@@ -1,0 +1,294 @@
+//! The table of tokens.
+
+#[cfg(feature = "postgres")]
+mod postgres;
+#[cfg(feature = "sqlite")]
+mod sqlite;
+
+use std::fmt;
+use std::future::Future;
+use std::sync::{Arc, OnceLock};
+
+use sqlx::{Pool, SqlStr};
+
+use super::TokenError;
+use crate::error::Error;
+use crate::key::RecordId;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use crate::store::sql::schema::unusable;
+use crate::store::sql::{Dialect, Migration, checked_table, classify};
+
+/// The statements of one database, for one table.
+#[derive(Debug, Clone)]
+#[doc(hidden)]
+pub struct Texts {
+    /// Inserts the mark of a used token, unless there is one or the moment is over.
+    pub(super) mark: SqlStr,
+    pub(super) mark_state: SqlStr,
+    /// Inserts a token that is good for so many milliseconds.
+    pub(super) issue: SqlStr,
+    pub(super) take: SqlStr,
+    pub(super) state: SqlStr,
+    pub(super) purge: SqlStr,
+}
+
+/// A token's row.
+#[derive(Debug)]
+#[doc(hidden)]
+pub struct Found {
+    pub(super) binding: [u8; 16],
+    pub(super) used: bool,
+    pub(super) expired: bool,
+}
+
+/// A database that keeps tokens. Sealed with [`Dialect`].
+pub trait TokenDialect: Dialect {
+    #[doc(hidden)]
+    fn texts(table: &str) -> Texts;
+
+    #[doc(hidden)]
+    fn migrations(table: &str) -> Vec<Migration>;
+
+    #[doc(hidden)]
+    fn migrate(
+        pool: &Pool<Self>,
+        table: &str,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn check(pool: &Pool<Self>, table: &str) -> impl Future<Output = Result<(), Error>> + Send;
+
+    /// `millis` is a moment or a time, by the statement.
+    #[doc(hidden)]
+    fn mark(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+        binding: &[u8; 16],
+        millis: i64,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Whether there is a mark, and whether the moment is over.
+    #[doc(hidden)]
+    fn mark_state(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+        expires: i64,
+    ) -> impl Future<Output = Result<(bool, bool), sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn take(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+        binding: &[u8; 16],
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn state(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> impl Future<Output = Result<Option<Found>, sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn purge_tokens(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        limit: i64,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+}
+
+/// Where tokens are kept: `idem_token`, as the connection's search path finds it, or another table.
+#[derive(Clone)]
+pub struct TokenTable {
+    name: Arc<str>,
+    texts: Arc<[OnceLock<Texts>; 3]>,
+}
+
+impl Default for TokenTable {
+    fn default() -> Self {
+        Self {
+            name: "idem_token".into(),
+            texts: Arc::default(),
+        }
+    }
+}
+
+impl TokenTable {
+    /// Another table, `name` or `schema.name`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`](crate::ErrorKind::Schema): no plain name (ASCII letters, digits and
+    /// `_`).
+    pub fn named(name: &str) -> Result<Self, Error> {
+        Ok(Self {
+            name: checked_table(name)?.into(),
+            texts: Arc::default(),
+        })
+    }
+
+    /// The schema's steps, for a migration tool of your own.
+    #[must_use]
+    pub fn migrations<D: TokenDialect>(&self) -> Vec<Migration> {
+        D::migrations(&self.name)
+    }
+
+    /// Creates or updates the table. Safe to run in many processes at once.
+    ///
+    /// # Errors
+    /// The database cannot be used, or a table of that name is there that is not ours; nothing was
+    /// changed.
+    pub async fn migrate<D: TokenDialect>(&self, pool: &Pool<D>) -> Result<(), Error> {
+        let done = D::migrate(pool, &self.name).await;
+        done.map_err(|error| classify::<D>(error).detail("the schema could not be created"))
+    }
+
+    /// Checks the schema: the version, the columns, and that the id alone is the primary key (with
+    /// any other column in it one token could be used twice).
+    ///
+    /// # Errors
+    /// [`ErrorKind::Schema`](crate::ErrorKind::Schema) with what is wrong; or the database cannot be
+    /// used.
+    pub async fn check<D: TokenDialect>(&self, pool: &Pool<D>) -> Result<(), Error> {
+        D::check(pool, &self.name).await
+    }
+
+    /// Removes at most `limit` tokens, used or not, that expired more than an hour ago, in one short
+    /// transaction; says how many. Call it until it removes fewer than `limit`.
+    ///
+    /// The hour is for a database whose clock is set back, by hand or by a fail-over: a signed token
+    /// whose mark is gone must not become good again.
+    ///
+    /// # Errors
+    /// The database cannot be used.
+    ///
+    /// # Cancel safety
+    /// Safe to stop at any time.
+    pub async fn purge<D: TokenDialect>(&self, pool: &Pool<D>, limit: u32) -> Result<u64, Error> {
+        let mut conn = pool.acquire().await.map_err(classify::<D>)?;
+        let gone = D::purge_tokens(&mut conn, &self.texts::<D>().purge, i64::from(limit)).await;
+        gone.map_err(classify::<D>)
+    }
+
+    pub(super) fn texts<D: TokenDialect>(&self) -> &Texts {
+        self.texts[D::INDEX].get_or_init(|| D::texts(&self.name))
+    }
+}
+
+impl fmt::Debug for TokenTable {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_tuple("TokenTable").field(&self.name).finish()
+    }
+}
+
+pub(super) fn failed<D: TokenDialect>(error: sqlx::Error) -> TokenError {
+    TokenError::store(classify::<D>(error))
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn sized(bytes: &[u8]) -> Result<[u8; 16], sqlx::Error> {
+    bytes
+        .try_into()
+        .map_err(|e| sqlx::Error::Decode(Box::new(e)))
+}
+
+/// The statements in terms of how an id is bound.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+macro_rules! statements {
+    ($id:expr) => {
+        async fn mark(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            id: RecordId,
+            binding: &[u8; 16],
+            millis: i64,
+        ) -> Result<u64, sqlx::Error> {
+            let mark = sqlx::query(sql.clone()).bind($id(id));
+            let mark = mark.bind(binding.to_vec()).bind(millis);
+            mark.execute(conn).await.map(|done| done.rows_affected())
+        }
+
+        async fn mark_state(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            id: RecordId,
+            expires: i64,
+        ) -> Result<(bool, bool), sqlx::Error> {
+            let read = sqlx::query_as(sql.clone()).bind($id(id)).bind(expires);
+            read.fetch_one(conn).await
+        }
+
+        async fn take(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            id: RecordId,
+            binding: &[u8; 16],
+        ) -> Result<u64, sqlx::Error> {
+            let take = sqlx::query(sql.clone())
+                .bind($id(id))
+                .bind(binding.to_vec());
+            take.execute(conn).await.map(|done| done.rows_affected())
+        }
+
+        async fn state(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            id: RecordId,
+        ) -> Result<Option<Found>, sqlx::Error> {
+            let read = sqlx::query_as(sql.clone()).bind($id(id));
+            let row: Option<(Vec<u8>, bool, bool)> = read.fetch_optional(conn).await?;
+            let found = row.map(|(binding, used, expired)| {
+                let binding = super::sized(&binding)?;
+                Ok(Found {
+                    binding,
+                    used,
+                    expired,
+                })
+            });
+            found.transpose()
+        }
+
+        async fn purge_tokens(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            limit: i64,
+        ) -> Result<u64, sqlx::Error> {
+            let purge = sqlx::query(sql.clone()).bind(limit);
+            purge.execute(conn).await.map(|done| done.rows_affected())
+        }
+    };
+}
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+use statements;
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn check_columns(
+    table: &str,
+    wanted: &[(&str, &str)],
+    found: &[(String, String)],
+) -> Result<(), Error> {
+    for (name, kind) in wanted {
+        match found.iter().find(|(column, _)| column == name) {
+            Some((_, found)) if found.eq_ignore_ascii_case(kind) => {}
+            Some((_, found)) => {
+                return Err(unusable(format!(
+                    "{table}.{name} is {found}, it must be {kind}"
+                )));
+            }
+            None => return Err(unusable(format!("{table} has no column {name}"))),
+        }
+    }
+    Ok(())
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn check_key(table: &str, is_id: bool) -> Result<(), Error> {
+    if is_id {
+        return Ok(());
+    }
+    Err(unusable(format!(
+        "the primary key of {table} must be exactly (id)"
+    )))
+}

@@ -1,0 +1,115 @@
+use std::time::Duration;
+
+use sqlx::{Pool, Transaction};
+
+use super::form::{binding, lifetime, stored_id};
+use super::sql::{Found, TokenDialect, TokenTable, failed};
+use super::{Consumed, Reason, Token, TokenError};
+use crate::key::RecordId;
+
+/// Random tokens with a row each. The table keeps a digest: whoever reads it cannot use them.
+#[derive(Clone, Debug, Default)]
+pub struct StoredTokens {
+    table: TokenTable,
+}
+
+impl StoredTokens {
+    /// Kept in this table.
+    #[must_use]
+    pub fn new(table: TokenTable) -> Self {
+        Self { table }
+    }
+
+    /// A new token for `subject` to do `operation` once within `ttl`, by the database's clock. It is
+    /// good once the caller's transaction has committed.
+    ///
+    /// # Errors
+    /// A `ttl` that is not valid ([`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl)), or the
+    /// database cannot be used.
+    ///
+    /// # Cancel safety
+    /// A token that nobody has seen may be left; it expires.
+    pub async fn issue<D: TokenDialect>(
+        &self,
+        tx: &mut Transaction<'_, D>,
+        subject: &str,
+        operation: &str,
+        ttl: Duration,
+    ) -> Result<Token, TokenError> {
+        let ttl = i64::try_from(lifetime(ttl)?).unwrap_or(i64::MAX);
+        let token = Token::random()?;
+        let id = stored_id(token.as_str())?;
+        let (sql, binding) = (&self.table.texts::<D>().issue, binding(subject, operation));
+        D::mark(tx, sql, id, binding.as_bytes(), ttl)
+            .await
+            .map_err(failed::<D>)?;
+        Ok(token)
+    }
+
+    /// Whether the token could be consumed now. Has no effect.
+    ///
+    /// # Errors
+    /// The token is refused, or the database cannot be asked.
+    ///
+    /// # Cancel safety
+    /// Cancel safe.
+    pub async fn check<D: TokenDialect>(
+        &self,
+        pool: &Pool<D>,
+        token: &str,
+        subject: &str,
+        operation: &str,
+    ) -> Result<(), TokenError> {
+        let id = stored_id(token)?;
+        let mut conn = pool.acquire().await.map_err(failed::<D>)?;
+        self.state::<D>(&mut conn, id, binding(subject, operation))
+            .await
+    }
+
+    /// Uses the token up in the caller's transaction: exactly one transaction that does commits.
+    /// Another one waits for its end and is then refused, or goes on if the first rolled back.
+    ///
+    /// # Errors
+    /// The token is refused, or the database cannot be asked; a refusal leaves the transaction as it
+    /// was. Under `REPEATABLE READ` and `SERIALIZABLE` a token that was used meanwhile is an error of
+    /// the store that asks for a new transaction.
+    ///
+    /// # Cancel safety
+    /// It may or may not be used up in the transaction: roll it back.
+    pub async fn consume<D: TokenDialect>(
+        &self,
+        tx: &mut Transaction<'_, D>,
+        token: &str,
+        subject: &str,
+        operation: &str,
+    ) -> Result<Consumed, TokenError> {
+        let (id, binding) = (stored_id(token)?, binding(subject, operation));
+        let sql = &self.table.texts::<D>().take;
+        let taken = D::take(tx, sql, id, binding.as_bytes()).await;
+        if taken.map_err(failed::<D>)? == 1 {
+            return Ok(Consumed::new(id));
+        }
+        self.state::<D>(tx, id, binding).await?;
+        // Not there for the first statement and good for the second one: issued in between, which
+        // nobody can have waited for.
+        Err(Reason::Unknown.into())
+    }
+
+    async fn state<D: TokenDialect>(
+        &self,
+        conn: &mut D::Connection,
+        id: RecordId,
+        binding: RecordId,
+    ) -> Result<(), TokenError> {
+        let sql = &self.table.texts::<D>().state;
+        let found = D::state(conn, sql, id).await.map_err(failed::<D>)?;
+        let reason = match found {
+            None => Reason::Unknown,
+            Some(Found { binding: other, .. }) if other != *binding.as_bytes() => Reason::Foreign,
+            Some(Found { used: true, .. }) => Reason::Used,
+            Some(Found { expired: true, .. }) => Reason::Expired,
+            Some(_) => return Ok(()),
+        };
+        Err(reason.into())
+    }
+}

@@ -1,0 +1,263 @@
+use std::borrow::Cow;
+use std::fmt::Write as _;
+use std::future::Future;
+
+use sqlx::error::{BoxDynError, DatabaseError};
+use sqlx::{Arguments as _, AssertSqlSafe, Database, SqlSafeStr as _, SqlStr};
+
+use crate::store::sql::Dialect;
+
+/// The two statements of one [`VersionedUpdate`](super::VersionedUpdate).
+#[derive(Clone, Debug)]
+pub(super) struct Texts {
+    pub(super) update: SqlStr,
+    pub(super) read: SqlStr,
+}
+
+/// What versioned updates need to know of a database. Sealed with [`Dialect`].
+pub trait VersionDialect: Dialect {
+    /// The type that a version of any integer column is read as.
+    #[doc(hidden)]
+    const INTEGER: &'static str;
+
+    /// What makes the second read see what is committed now.
+    #[doc(hidden)]
+    const CURRENT: &'static str;
+
+    /// Fails, or finds no row, when a `COMMIT` would not commit what the transaction has done.
+    #[doc(hidden)]
+    const ALIVE: Option<&'static str>;
+
+    #[doc(hidden)]
+    fn bind_version(args: &mut Self::Arguments, version: i64) -> Result<(), BoxDynError>;
+
+    #[doc(hidden)]
+    fn execute(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        args: Self::Arguments,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// The version of the row, if there is one; the version may be NULL.
+    #[doc(hidden)]
+    fn read_version(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        args: Self::Arguments,
+    ) -> impl Future<Output = Result<Option<Option<i64>>, sqlx::Error>> + Send;
+
+    /// Whether there is a row.
+    #[doc(hidden)]
+    fn finds(
+        conn: &mut Self::Connection,
+        sql: &'static str,
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// Whether an error with this code calls for the whole transaction again.
+    #[doc(hidden)]
+    fn is_transient(code: &str) -> bool;
+
+    /// The error's code if it is one of this database.
+    #[doc(hidden)]
+    fn own_code(error: &dyn DatabaseError) -> Option<Cow<'_, str>>;
+}
+
+/// The texts; the names have been checked.
+pub(super) fn texts<D: VersionDialect>(
+    table: &str,
+    id: &str,
+    version: &str,
+    columns: &[String],
+) -> Texts {
+    let mut places = Places::<D>::default();
+    let mut update = format!("UPDATE {table} SET ");
+    for column in columns {
+        let _ = write!(update, "{column} = {}, ", places.next());
+    }
+    let _ = write!(
+        update,
+        "{version} = {version} + 1 WHERE {id} = {}",
+        places.next()
+    );
+    let _ = write!(update, " AND {version} = {}", places.next());
+    let read = format!(
+        "SELECT CAST({version} AS {}) FROM {table} WHERE {id} = {}{}",
+        D::INTEGER,
+        Places::<D>::default().next(),
+        D::CURRENT
+    );
+    Texts {
+        update: AssertSqlSafe(update).into_sql_str(),
+        read: AssertSqlSafe(read).into_sql_str(),
+    }
+}
+
+/// Placeholders in the database's own form: Postgres numbers them by the arguments so far.
+struct Places<D: Database> {
+    count: usize,
+    args: std::marker::PhantomData<D>,
+}
+
+impl<D: Database> Default for Places<D> {
+    fn default() -> Self {
+        Self {
+            count: 0,
+            args: std::marker::PhantomData,
+        }
+    }
+}
+
+impl<D: VersionDialect> Places<D> {
+    fn next(&mut self) -> String {
+        self.count += 1;
+        let mut place = String::new();
+        // Writing into a String does not fail.
+        let _ = D::Arguments::default().format_placeholder(&mut place);
+        if place.starts_with('$') {
+            place = format!("${}", self.count);
+        }
+        place
+    }
+}
+
+/// Whether the error of any database calls for the whole transaction again.
+pub(super) fn calls_for_retry(error: &sqlx::Error) -> bool {
+    fn is<D: VersionDialect>(error: &dyn DatabaseError) -> bool {
+        D::own_code(error).is_some_and(|code| D::is_transient(&code))
+    }
+    let Some(error) = error.as_database_error() else {
+        return false;
+    };
+    let mut transient = false;
+    #[cfg(feature = "postgres")]
+    {
+        transient |= is::<sqlx::Postgres>(error);
+    }
+    #[cfg(feature = "sqlite")]
+    {
+        transient |= is::<sqlx::Sqlite>(error);
+    }
+    #[cfg(feature = "mysql")]
+    {
+        transient |= is::<sqlx::MySql>(error);
+    }
+    transient
+}
+
+#[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
+macro_rules! common {
+    ($error:ty) => {
+        fn bind_version(args: &mut Self::Arguments, version: i64) -> Result<(), BoxDynError> {
+            args.add(version)
+        }
+
+        async fn execute(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            args: Self::Arguments,
+        ) -> Result<u64, sqlx::Error> {
+            let done = sqlx::query_with(sql.clone(), args).execute(conn).await?;
+            Ok(done.rows_affected())
+        }
+
+        async fn read_version(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            args: Self::Arguments,
+        ) -> Result<Option<Option<i64>>, sqlx::Error> {
+            sqlx::query_scalar_with(sql.clone(), args)
+                .fetch_optional(conn)
+                .await
+        }
+
+        async fn finds(
+            conn: &mut Self::Connection,
+            sql: &'static str,
+        ) -> Result<bool, sqlx::Error> {
+            let row = sqlx::query(sql).fetch_optional(conn).await?;
+            Ok(row.is_some())
+        }
+
+        fn own_code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
+            error.try_downcast_ref::<$error>()?;
+            Self::code(error)
+        }
+    };
+}
+
+#[cfg(feature = "postgres")]
+impl VersionDialect for sqlx::Postgres {
+    const INTEGER: &'static str = "bigint";
+    const CURRENT: &'static str = "";
+    // A COMMIT of an aborted transaction rolls back and is answered as a success.
+    const ALIVE: Option<&'static str> = Some("SELECT 1");
+
+    common!(sqlx::postgres::PgDatabaseError);
+
+    fn is_transient(code: &str) -> bool {
+        matches!(code, "40001" | "40P01")
+    }
+}
+
+#[cfg(feature = "sqlite")]
+impl VersionDialect for sqlx::Sqlite {
+    const INTEGER: &'static str = "INTEGER";
+    const CURRENT: &'static str = "";
+    const ALIVE: Option<&'static str> = None;
+
+    common!(sqlx::sqlite::SqliteError);
+
+    fn is_transient(code: &str) -> bool {
+        // busy and locked, in all their extended forms
+        matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(5 | 6))
+    }
+}
+
+#[cfg(feature = "mysql")]
+impl VersionDialect for sqlx::MySql {
+    const INTEGER: &'static str = "SIGNED";
+    // Under REPEATABLE READ a plain read would show the version that the update did not find.
+    const CURRENT: &'static str = " LOCK IN SHARE MODE";
+    // A deadlock ends the transaction, and what follows it commits by itself. Only MariaDB tells.
+    const ALIVE: Option<&'static str> =
+        Some("SELECT 1 FROM DUAL WHERE 1 = 1 /*M! AND @@in_transaction = 1 */");
+
+    common!(sqlx::mysql::MySqlDatabaseError);
+
+    fn is_transient(code: &str) -> bool {
+        // deadlock, changed record, lock wait
+        matches!(code, "1213" | "1020" | "1205")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    #[cfg(feature = "postgres")]
+    fn the_version_changes_in_the_very_statement_that_checks_it() {
+        let columns = ["balance".to_owned(), "note".to_owned()];
+        let texts = texts::<sqlx::Postgres>("account", "id", "version", &columns);
+        assert_eq!(
+            texts.update.as_str(),
+            "UPDATE account SET balance = $1, note = $2, version = version + 1 \
+             WHERE id = $3 AND version = $4"
+        );
+        assert_eq!(
+            texts.read.as_str(),
+            "SELECT CAST(version AS bigint) FROM account WHERE id = $1"
+        );
+    }
+
+    #[test]
+    #[cfg(feature = "mysql")]
+    fn mysql_reads_what_is_committed_now() {
+        let texts = texts::<sqlx::MySql>("shop.account", "no", "v", &["balance".to_owned()]);
+        assert_eq!(
+            texts.update.as_str(),
+            "UPDATE shop.account SET balance = ?, v = v + 1 WHERE no = ? AND v = ?"
+        );
+        assert!(texts.read.as_str().ends_with("LOCK IN SHARE MODE"));
+    }
+}

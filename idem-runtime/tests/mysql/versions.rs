@@ -1,0 +1,195 @@
+//! The optimistic lock.
+//!
+//! sqlx asks for the count of rows found; behind a proxy it may be that of rows changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use idem_runtime::version::{RetryPolicy, VersionError, VersionedUpdate, retry_transaction};
+use sqlx::mysql::{MySql, MySqlConnectOptions, MySqlPool};
+use sqlx::{Connection as _, MySqlConnection};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
+use tokio::net::{TcpStream, UnixListener, UnixStream};
+
+use crate::server::Database;
+
+async fn accounts() -> (Database, VersionedUpdate<MySql, 1>) {
+    let db = Database::fresh().await;
+    let versions = "ALTER TABLE account ADD version BIGINT NOT NULL DEFAULT 3";
+    sqlx::raw_sql(versions).execute(&db.pool).await.unwrap();
+    (db, VersionedUpdate::new("account", ["cents"]).unwrap())
+}
+
+async fn row(pool: &MySqlPool) -> (i64, i64) {
+    let row = sqlx::query_as("SELECT cents, version FROM account WHERE id = 1");
+    row.fetch_one(pool).await.unwrap()
+}
+
+#[tokio::test]
+async fn sm_06_done_stale_gone() {
+    let (db, update) = accounts().await;
+    let mut conn = db.pool.acquire().await.unwrap();
+    let done = update.apply(&mut conn, 1, 3, (70_i64,)).await.unwrap();
+    assert_eq!(done.version, 4);
+    let stale = update.apply(&mut conn, 1, 3, (60_i64,)).await.unwrap_err();
+    assert!(matches!(
+        stale,
+        VersionError::Conflict {
+            expected: 3,
+            actual: Some(4),
+            ..
+        }
+    ));
+    let gone = update.apply(&mut conn, 9, 3, (60_i64,)).await.unwrap_err();
+    assert!(matches!(gone, VersionError::NotFound), "{gone:?}");
+    assert_eq!(row(&db.pool).await, (70, 4));
+}
+
+#[tokio::test]
+async fn under_repeatable_read_the_version_that_is_committed_is_told() {
+    let (db, update) = accounts().await;
+    for snapshot_isolation in ["OFF", "ON"] {
+        let set = format!("SET SESSION innodb_snapshot_isolation = {snapshot_isolation}");
+        let mut conn = db.pool.acquire().await.unwrap();
+        sqlx::raw_sql(sqlx::AssertSqlSafe(set))
+            .execute(&mut *conn)
+            .await
+            .unwrap();
+        let mut tx = sqlx::Connection::begin(&mut *conn).await.unwrap();
+        let sql = "SELECT version FROM account WHERE id = 1";
+        let seen: i64 = sqlx::query_scalar(sql).fetch_one(&mut *tx).await.unwrap();
+        let mut other = db.pool.acquire().await.unwrap();
+        let done = update.apply(&mut other, 1, seen, (1_i64,)).await.unwrap();
+        let error = update.apply(&mut tx, 1, seen, (2_i64,)).await.unwrap_err();
+        assert!(error.calls_for_retry(), "{error:?}");
+        if snapshot_isolation == "OFF" {
+            assert!(
+                matches!(error, VersionError::Conflict { actual: Some(actual), .. }
+                    if actual == done.version),
+                "{error:?}"
+            );
+        }
+        tx.rollback().await.unwrap();
+        conn.close().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn sm_05_a_batch_is_all_or_nothing() {
+    let (db, update) = accounts().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    let rows = [(1, 3, (70_i64,)), (2, 2, (70,))];
+    let error = update.apply_all(&mut tx, rows).await.unwrap_err();
+    tx.commit().await.unwrap();
+    assert_eq!(error.row, Some(1));
+    assert_eq!(row(&db.pool).await, (0, 3));
+}
+
+#[tokio::test]
+async fn concurrent_increments_lose_none() {
+    let (db, update) = accounts().await;
+    let update = Arc::new(update);
+    let policy = RetryPolicy::default()
+        .attempts(10_000)
+        .budget(Duration::from_secs(60));
+    let tasks = (0..8).map(|_| {
+        let (pool, update) = (db.pool.clone(), update.clone());
+        tokio::spawn(async move {
+            let update = &update;
+            for _ in 0..10 {
+                retry_transaction(&pool, policy, |mut tx| async move {
+                    let read = "SELECT cents, version FROM account WHERE id = 1";
+                    let (cents, version): (i64, i64) =
+                        sqlx::query_as(read).fetch_one(&mut **tx).await?;
+                    update.apply(&mut tx, 1, version, (cents + 1,)).await
+                })
+                .await
+                .unwrap();
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
+    }
+    assert_eq!(row(&db.pool).await, (80, 83));
+}
+
+#[tokio::test]
+async fn a_deadlock_that_the_body_swallows_is_no_commit() {
+    let (db, update) = accounts().await;
+    let (update, pool) = (&update, &db.pool);
+    let done = retry_transaction(pool, RetryPolicy::default(), |mut tx| async move {
+        update.apply(&mut tx, 1, 3, (70_i64,)).await?;
+        // What a deadlock leaves behind: no transaction.
+        sqlx::raw_sql("ROLLBACK").execute(&mut **tx).await?;
+        Ok::<_, VersionError>(())
+    });
+    let error = done.await.unwrap_err();
+    assert_eq!(error.attempts, 1);
+    assert!(!error.error.calls_for_retry(), "{error}");
+    assert_eq!(row(pool).await, (0, 3));
+}
+
+#[tokio::test]
+async fn my_02_it_does_not_matter_what_the_connection_counts() {
+    let (db, update) = accounts().await;
+    let folder = std::env::temp_dir().join(db.options.get_database().unwrap());
+    std::fs::create_dir_all(&folder).unwrap();
+    let socket = folder.join("changed-rows");
+    let listener = UnixListener::bind(&socket).unwrap();
+    tokio::spawn(count_changed_rows(listener, db.options.clone()));
+    let changed = db.options.clone().socket(&socket);
+    let mut version = 3;
+    for (options, counts) in [(db.options.clone(), 1), (changed, 0)] {
+        let mut conn = MySqlConnection::connect_with(&options).await.unwrap();
+        let same = sqlx::query("UPDATE account SET cents = cents WHERE id = 1");
+        let same = same.execute(&mut conn).await.unwrap();
+        assert_eq!(same.rows_affected(), counts);
+
+        let done = update.apply(&mut conn, 1, version, (0_i64,)).await.unwrap();
+        assert_eq!(done.version, version + 1);
+        let stale = update.apply(&mut conn, 1, version, (0_i64,)).await;
+        let stale = stale.unwrap_err();
+        version = done.version;
+        assert!(
+            matches!(stale, VersionError::Conflict { actual: Some(actual), .. } if actual == version),
+            "{stale:?}"
+        );
+        let gone = update.apply(&mut conn, 9, version, (0_i64,)).await;
+        assert!(matches!(gone, Err(VersionError::NotFound)), "{gone:?}");
+        conn.close().await.unwrap();
+    }
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+/// Stands between client and server and takes the client's wish back to be told the rows found.
+async fn count_changed_rows(listener: UnixListener, server: MySqlConnectOptions) {
+    loop {
+        let (client, _) = listener.accept().await.unwrap();
+        match server.get_socket() {
+            Some(socket) => {
+                let server = UnixStream::connect(socket).await.unwrap();
+                tokio::spawn(relay(client, server));
+            }
+            None => {
+                let address = (server.get_host(), server.get_port());
+                let server = TcpStream::connect(address).await.unwrap();
+                tokio::spawn(relay(client, server));
+            }
+        }
+    }
+}
+
+async fn relay(mut client: UnixStream, mut server: impl AsyncRead + AsyncWrite + Unpin) {
+    const FOUND_ROWS: u8 = 2;
+    let mut greeting = [0; 1024];
+    let n = server.read(&mut greeting).await.unwrap();
+    client.write_all(&greeting[..n]).await.unwrap();
+    // Length, sequence, and then the capabilities, lowest byte first.
+    let mut answer = [0; 5];
+    client.read_exact(&mut answer).await.unwrap();
+    assert_ne!(answer[4] & FOUND_ROWS, 0);
+    answer[4] &= !FOUND_ROWS;
+    server.write_all(&answer).await.unwrap();
+    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
+}
