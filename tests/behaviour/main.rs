@@ -10,6 +10,7 @@
 mod support;
 
 mod codecs;
+mod ends;
 mod evolution;
 mod identity;
 mod keys;

@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 16] = [
+pub(super) const ARGUMENTS: [(&str, &str); 19] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -37,6 +37,18 @@ pub(super) const ARGUMENTS: [(&str, &str); 16] = [
     ("wait", "`wait = \"5s\"`"),
     ("reject", "`reject` alone"),
     ("lease", "`lease = \"30s\"`"),
+    (
+        "on_cancel",
+        "`on_cancel = \"hold\"` or `on_cancel = \"release\"`",
+    ),
+    (
+        "on_crash",
+        "`on_crash = \"rerun\"` or `on_crash = \"hold\"`",
+    ),
+    (
+        "on_lost_lease",
+        "`on_lost_lease = \"cancel\"` or `on_lost_lease = \"continue\"`",
+    ),
     (
         "record_err",
         "`record_err = OrderError::is_final` or `record_err = all`",
@@ -84,6 +96,9 @@ pub(super) struct RawArgs {
     pub(super) wait: Slot<u64>,
     pub(super) reject: Slot<()>,
     pub(super) lease: Slot<u64>,
+    pub(super) on_cancel: Slot<Policy>,
+    pub(super) on_crash: Slot<Policy>,
+    pub(super) on_lost_lease: Slot<Policy>,
     pub(super) record_err: Slot<RecordErr>,
     pub(super) codec: Slot<Codec>,
     pub(super) schema: Slot<u32>,
@@ -114,6 +129,13 @@ pub(super) enum Fingerprint {
 pub(super) enum RecordErr {
     All,
     If(Expr),
+}
+
+/// Of two words, one is what happens anyway.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Policy {
+    Default,
+    Other,
 }
 
 #[derive(Clone, Copy)]
@@ -190,6 +212,12 @@ impl RawArgs {
             "wait" => self.wait.set(name, values::wait(arg), errors),
             "reject" => self.reject.set(name, values::flag(arg), errors),
             "lease" => self.lease.set(name, values::lease(arg), errors),
+            "on_cancel" => self.on_cancel.set(name, values::on_cancel(arg), errors),
+            "on_crash" => self.on_crash.set(name, values::on_crash(arg), errors),
+            "on_lost_lease" => {
+                self.on_lost_lease
+                    .set(name, values::on_lost_lease(arg), errors);
+            }
             "record_err" => self.record_err.set(name, values::record_err(arg), errors),
             "codec" => self.codec.set(name, values::codec(arg), errors),
             "schema" => self.schema.set(name, values::schema(arg), errors),

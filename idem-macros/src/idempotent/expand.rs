@@ -56,6 +56,15 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     let lease = operation
         .lease
         .map(|millis| quote_spanned!(ours()=> .lease_millis(#millis)));
+    let on_cancel = operation
+        .on_cancel_release
+        .then(|| quote_spanned!(ours()=> .on_cancel_release()));
+    let on_crash = operation
+        .on_crash_hold
+        .then(|| quote_spanned!(ours()=> .on_crash_hold()));
+    let on_lost_lease = operation
+        .on_lost_lease_continue
+        .then(|| quote_spanned!(ours()=> .on_lost_lease_continue()));
     let codec = operation.codec.map(|codec| match codec {
         Codec::Json => quote_spanned!(ours()=> .codec(#private::CodecId::Json)),
         Codec::MessagePack => quote_spanned!(ours()=> .codec(#private::CodecId::MessagePack)),
@@ -74,7 +83,7 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     };
     quote_spanned! {ours()=>
         #private::Operation::new(#private::Scope::#scope)
-            #ttl #in_progress #lease #codec #schema #hide #retries
+            #ttl #in_progress #lease #on_cancel #on_crash #on_lost_lease #codec #schema #hide #retries
     }
 }
 

@@ -157,7 +157,8 @@ fn items_that_are_no_functions_are_named() {
 #[test]
 fn the_arguments_become_the_operation() {
     let args = r#"key("k", id), ttl = 1h30m, store = store, scope = "a.b", wait = "5s", lease = "10s",
-        codec = msgpack, schema = 3, key_text = hidden"#;
+        codec = msgpack, schema = 3, key_text = hidden, on_cancel = release, on_crash = "hold",
+        on_lost_lease = "continue""#;
     let out = expand(args, ITEM);
     for part in [
         "Scope::fixed(\"a.b\")",
@@ -167,6 +168,9 @@ fn the_arguments_become_the_operation() {
         "CodecId::MessagePack)",
         ".schema(3u32)",
         ".hide_key_text()",
+        ".on_cancel_release()",
+        ".on_crash_hold()",
+        ".on_lost_lease_continue()",
     ] {
         out.must_have(part);
     }

@@ -6,7 +6,7 @@ use syn::{Expr, GenericParam, Safety, Signature, Type};
 
 use super::access::Access;
 use super::answer;
-use super::args::{Fingerprint, Key, KeyText, RawArgs, Ttl};
+use super::args::{Fingerprint, Key, KeyText, Policy, RawArgs, Ttl};
 use super::function::Function;
 use super::keys;
 use super::plan::{Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
@@ -99,15 +99,40 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
             "the lease is longer than the ttl: the outcome would be gone before the reservation",
         );
     }
+    only_with_a_lease(args, errors);
     Some(Operation {
         scope: args.scope.value().map(syn::LitStr::value),
         ttl: ttl?.clone(),
         in_progress,
         lease: args.lease.value().copied(),
+        on_cancel_release: args.on_cancel.value() == Some(&Policy::Other),
+        on_crash_hold: args.on_crash.value() == Some(&Policy::Other),
+        on_lost_lease_continue: args.on_lost_lease.value() == Some(&Policy::Other),
         codec: args.codec.value().copied(),
         schema: args.schema.value().copied(),
         hide_key_text: args.key_text.value() == Some(&KeyText::Hidden),
     })
+}
+
+/// A transaction ends by itself with whoever holds it: there is nothing to hold or to take over.
+fn only_with_a_lease(args: &RawArgs, errors: &mut Errors) {
+    if args.tx.given().is_none() {
+        return;
+    }
+    for (name, policy) in [
+        ("on_cancel", &args.on_cancel),
+        ("on_crash", &args.on_crash),
+        ("on_lost_lease", &args.on_lost_lease),
+    ] {
+        if let Some(policy) = policy.given() {
+            errors.at(
+                policy.name,
+                format_args!(
+                    "`{name}` is for stores with a lease: with `tx` the database rolls back what did not end"
+                ),
+            );
+        }
+    }
 }
 
 fn key(args: &RawArgs, function: &Function, errors: &mut Errors) -> Option<Vec<template::Segment>> {

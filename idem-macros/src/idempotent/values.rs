@@ -7,7 +7,7 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, LitStr, Token, UnOp};
 
-use super::args::{ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, RecordErr, Ttl, Value};
+use super::args::{ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Ttl, Value};
 use crate::crate_path::CratePath;
 use crate::duration;
 
@@ -62,6 +62,19 @@ impl Argument {
             _ => return None,
         };
         Some(duration::parse(&text).or_else(|message| self.refuse(message)))
+    }
+
+    /// One of two words; the first is what happens anyway.
+    fn policy(&self, default: &str, other: &str) -> syn::Result<Policy> {
+        match self.word() {
+            Some(word) if word == default => Ok(Policy::Default),
+            Some(word) if word == other => Ok(Policy::Other),
+            Some(word) => self.refuse(format_args!(
+                "unknown `{}` `{word}`: there are `{default}` and `{other}`",
+                self.name
+            )),
+            None => self.wrong_kind(),
+        }
     }
 
     fn number(&self) -> Option<syn::Result<u32>> {
@@ -206,6 +219,18 @@ pub(super) fn lease(arg: &Argument) -> syn::Result<u64> {
         Some(millis) => millis,
         None => arg.wrong_kind(),
     }
+}
+
+pub(super) fn on_cancel(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("hold", "release")
+}
+
+pub(super) fn on_crash(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("rerun", "hold")
+}
+
+pub(super) fn on_lost_lease(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("cancel", "continue")
 }
 
 pub(super) fn record_err(arg: &Argument) -> syn::Result<RecordErr> {
