@@ -2,9 +2,9 @@
 //! released in lock step.
 
 pub use crate::answer::Answer;
+pub use crate::engine::{Backstop, Entered, Run, contract, enter, leave, share};
 #[cfg(feature = "_sqlx")]
 pub use crate::engine::{Closed, close, close_or_again, open};
-pub use crate::engine::{Entered, Run, contract, enter, leave, share};
 pub use crate::fingerprint::FingerprintBuilder;
 pub use crate::key::{KeyBuilder, KeyPart, KeyWriter, Scope};
 pub use crate::operation::{Call, Operation};

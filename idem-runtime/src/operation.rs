@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::key::{Key, KeyBuilder, RecordId, Scope};
+use crate::observe::{Answered, Report};
 use crate::outcome::CodecId;
 use crate::protocol::OnCrash;
 use crate::retention::{MAX_RETENTION, Retention};
@@ -189,6 +190,7 @@ pub struct Call {
     fingerprint: Fingerprint,
     retention: Option<Retention>,
     lease: Duration,
+    report: Report,
 }
 
 impl Call {
@@ -223,6 +225,7 @@ impl Call {
             fingerprint,
             retention: operation.retention,
             lease: operation.lease,
+            report: Report::nobody(),
         })
     }
 
@@ -253,6 +256,26 @@ impl Call {
             return Err(error.detail(format!("lease is {:?}", self.lease)));
         }
         Ok(())
+    }
+
+    /// Says who is told how it is answered.
+    pub(crate) fn reporting(mut self, report: Report) -> Self {
+        self.report = report;
+        self
+    }
+
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// The backstop answered, or could not be asked, and the body has not run.
+    pub(crate) fn answered_by_backstop(&self, found: bool) {
+        if found {
+            let recorded_at = None;
+            self.report
+                .answered(self.id, Answered::Replay { recorded_at });
+        }
     }
 
     /// Moves the record into a store's namespace.

@@ -61,11 +61,16 @@ async fn a_dropped_call_holds_its_key_unless_it_releases() {
     assert_eq!(error.kind(), ErrorKind::InProgress);
 
     dropped!(explicit, &store, &body);
-    let error = explicit(&store, 1, Duration::ZERO, &body).await.unwrap_err();
+    let error = explicit(&store, 1, Duration::ZERO, &body)
+        .await
+        .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InProgress);
 
     dropped!(releasing, &store, &body);
-    assert_eq!(releasing(&store, 1, Duration::ZERO, &body).await.unwrap(), 1);
+    assert_eq!(
+        releasing(&store, 1, Duration::ZERO, &body).await.unwrap(),
+        1
+    );
 }
 
 #[tokio::test(start_paused = true)]
@@ -74,7 +79,10 @@ async fn a_lapsed_reservation_is_taken_over_unless_it_is_held() {
     dropped!(rerunning, &store, &body);
     dropped!(holding, &store, &body);
     sleep(LEASE * 2).await;
-    assert_eq!(rerunning(&store, 1, Duration::ZERO, &body).await.unwrap(), 1);
+    assert_eq!(
+        rerunning(&store, 1, Duration::ZERO, &body).await.unwrap(),
+        1
+    );
     let (answer, seen) = idem::observe(holding(&store, 1, Duration::ZERO, &body)).await;
     assert_eq!(answer.unwrap_err().kind(), ErrorKind::Abandoned);
     // Somebody has found out that nothing happened.

@@ -9,6 +9,7 @@
 
 mod support;
 
+mod backstop;
 mod codecs;
 mod ends;
 mod evolution;

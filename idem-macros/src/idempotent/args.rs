@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 19] = [
+pub(super) const ARGUMENTS: [(&str, &str); 20] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -52,6 +52,10 @@ pub(super) const ARGUMENTS: [(&str, &str); 19] = [
     (
         "record_err",
         "`record_err = OrderError::is_final` or `record_err = all`",
+    ),
+    (
+        "backstop",
+        "`backstop = find_order(tx, &req.order_no)`, a future of `Result<Option<T>, E>`",
     ),
     ("codec", "`codec = \"json\"` or `codec = \"msgpack\"`"),
     ("schema", "`schema = 2`, a `u32`"),
@@ -100,6 +104,7 @@ pub(super) struct RawArgs {
     pub(super) on_crash: Slot<Policy>,
     pub(super) on_lost_lease: Slot<Policy>,
     pub(super) record_err: Slot<RecordErr>,
+    pub(super) backstop: Slot<Expr>,
     pub(super) codec: Slot<Codec>,
     pub(super) schema: Slot<u32>,
     pub(super) key_text: Slot<KeyText>,
@@ -204,7 +209,7 @@ impl RawArgs {
         let name = &arg.name;
         match name.to_string().as_str() {
             "key" => self.key.set(name, values::key(arg), errors),
-            "store" => self.store.set(name, values::store(arg), errors),
+            "store" => self.store.set(name, values::expression(arg), errors),
             "ttl" => self.ttl.set(name, values::ttl(arg), errors),
             "tx" => self.tx.set(name, values::tx(arg), errors),
             "scope" => self.scope.set(name, values::scope(arg), errors),
@@ -219,6 +224,7 @@ impl RawArgs {
                     .set(name, values::on_lost_lease(arg), errors);
             }
             "record_err" => self.record_err.set(name, values::record_err(arg), errors),
+            "backstop" => self.backstop.set(name, values::expression(arg), errors),
             "codec" => self.codec.set(name, values::codec(arg), errors),
             "schema" => self.schema.set(name, values::schema(arg), errors),
             "key_text" => self.key_text.set(name, values::key_text(arg), errors),

@@ -233,8 +233,7 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
     let span = ours_at(access.span());
     let at = plan.krate.private_at(span);
     let access = access.exclusive(&at);
-    let rebound = rebound(&plan.capture);
-    let body = body(plan);
+    let driven = driven(plan, private);
     let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
     let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
     let leave = quote_spanned! {span=>
@@ -247,10 +246,7 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
             #private::Entered::Answer(__idem_answer) => __idem_answer,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #driver;
-                let __idem_result = {
-                    #rebound
-                    __idem_driver.drive(#body).await
-                };
+                let __idem_result = { #driven };
                 #leave
             }
         };
@@ -270,14 +266,12 @@ fn own(
     let at = plan.krate.private_at(span);
     let pool = pool.shared();
     let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
-    let rebound = rebound(&plan.capture);
-    let body = body(plan);
+    let driven = driven(plan, private);
     let result = quote_spanned! {ours()=>
         let __idem_driver = #private::Run::driver(&__idem_run);
         let __idem_result = {
-            #rebound
             let #name = __idem_run.transaction();
-            __idem_driver.drive(#body).await
+            #driven
         };
     };
     let run = match retry {
@@ -301,6 +295,35 @@ fn own(
             #private::Entered::Run(mut __idem_run) => #run
         };
     }
+}
+
+/// The body, driven to its end: statements and a value.
+fn driven(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let rebound = rebound(&plan.capture);
+    let body = body(plan);
+    if plan.backstop.is_none() {
+        return quote_spanned!(ours()=> #rebound __idem_driver.drive(#body).await);
+    }
+    quote_spanned! {ours()=>
+        let __idem_backstop = #private::Backstop::new();
+        let __idem_asked = &__idem_backstop;
+        #rebound
+        let __idem_driven = __idem_driver.drive(#body).await;
+        __idem_driven.unless_answered_by(&__idem_backstop)
+    }
+}
+
+/// Asks the backstop first; with what it knows the body does not run.
+fn backstop(plan: &Plan) -> Option<TokenStream> {
+    let expr = plan.backstop.as_ref()?;
+    let span = ours_at(expr.span());
+    let at = plan.krate.private_at(span);
+    Some(quote_spanned! {span=>
+        let __idem_said = ::core::future::IntoFuture::into_future(#expr).await;
+        if let ::core::option::Option::Some(__idem_known) = #at::Backstop::answer(__idem_asked, __idem_said) {
+            return __idem_known;
+        }
+    })
 }
 
 /// The arguments that are used again after the body, under their own names.
@@ -341,7 +364,8 @@ fn body(plan: &Plan) -> TokenStream {
     // user's are, so that a body without a value is reported there.
     let mut block = Group::new(Delimiter::Brace, statements.clone());
     block.set_span(ours_at(plan.function.body_span()));
-    quote_spanned! {ours()=> async #capture { #edge #block } }
+    let backstop = backstop(plan);
+    quote_spanned! {ours()=> async #capture { #edge #backstop #block } }
 }
 
 /// Never executed. It tells inference the declared return type before the body's first `return`,

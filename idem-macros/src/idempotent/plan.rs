@@ -21,6 +21,8 @@ pub(super) struct Plan {
     pub(super) identity: Vec<Identity>,
     pub(super) answer: Answer,
     pub(super) record_err: Option<RecordErr>,
+    /// What is asked before the body.
+    pub(super) backstop: Option<TokenStream>,
     pub(super) mode: Mode,
     pub(super) capture: Capture,
 }

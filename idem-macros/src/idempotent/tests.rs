@@ -270,6 +270,17 @@ fn a_retried_body_gets_copies() {
 }
 
 #[test]
+fn the_backstop_is_asked_inside_the_body() {
+    let item = "async fn f(&self, req: Req) -> Result<u8, E> { body }";
+    let out = expand(
+        r#"key(req.id), ttl = "1d", store = self.pool, tx = tx, backstop = self.find(tx, &req)"#,
+        item,
+    );
+    out.must_have("into_future(self.find(tx, &req)).await");
+    assert!(!expand(ARGS, ITEM).has("Backstop"));
+}
+
+#[test]
 fn mac_09_the_work_inside_a_boxed_future_is_wrapped() {
     let item = "fn f<'a>(&'a self, id: u64, __arg1: Path) -> Pin<Box<dyn Future<Output = Result<u8, E>> + Send + 'a>> {
         Box::pin(async move {

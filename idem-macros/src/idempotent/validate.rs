@@ -43,6 +43,10 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
         identity: identity(&function),
         answer: answer?,
         record_err: args.record_err.value().cloned(),
+        backstop: args.backstop.value().map(|expr| {
+            let tokens = expr.to_token_stream();
+            rename_self(tokens, &function.bindings)
+        }),
         capture: capture(&mode, store?, &function),
         operation,
         mode,

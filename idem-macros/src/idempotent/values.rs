@@ -7,7 +7,9 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, LitStr, Token, UnOp};
 
-use super::args::{ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Ttl, Value};
+use super::args::{
+    ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Ttl, Value,
+};
 use crate::crate_path::CratePath;
 use crate::duration;
 
@@ -109,7 +111,7 @@ pub(super) fn key(arg: &Argument) -> syn::Result<Key> {
     }
 }
 
-pub(super) fn store(arg: &Argument) -> syn::Result<Expr> {
+pub(super) fn expression(arg: &Argument) -> syn::Result<Expr> {
     match &arg.value {
         Value::Expr(Expr::Lit(_)) => arg.wrong_kind(),
         Value::Expr(expr) => Ok(expr.clone()),

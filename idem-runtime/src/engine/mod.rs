@@ -9,6 +9,7 @@
 #![allow(clippy::exhaustive_enums, clippy::large_enum_variant)]
 
 mod backoff;
+mod backstop;
 mod call_path;
 #[cfg(feature = "_sqlx")]
 mod coalesce;
@@ -28,6 +29,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
+pub use backstop::{Backstop, Said};
 pub use call_path::fence;
 pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
@@ -121,6 +123,7 @@ pub async fn enter<T, E, A: Access>(
     contract: &Contract<T, E>,
 ) -> Entered<T, E, A::Run> {
     let report = Report::claim();
+    let call = call.reporting(report.clone());
     let id = call.id();
     match access.reserve(call).await {
         Ok(Step::Run(run)) => {
@@ -157,12 +160,16 @@ pub async fn leave<T, E, A: Access>(
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
 ) -> Result<T, E> {
-    let result = match driven {
-        Driven::Finished(result) => result,
+    let (result, known) = match driven {
+        Driven::Finished(result) => (result, false),
+        Driven::Known(result) => (result, true),
         Driven::LeaseLost => return contract.refuse(run.call().error(ErrorKind::LostOwnership)),
     };
     run.body_ended();
-    let settlement = match contract.settlement(run.call(), &result) {
+    if known {
+        run.call().answered_by_backstop(result.is_ok());
+    }
+    let settlement = match contract.settlement(run.call(), &result, known) {
         Ok(settlement) => settlement,
         Err(error) => return contract.refuse(access.unrecordable(run, error)),
     };
@@ -181,13 +188,20 @@ impl Replay {
 }
 
 impl<T, E> Contract<T, E> {
-    /// How a body's result is settled.
+    /// How a body's result, or what a backstop knew instead, is settled.
     ///
     /// # Errors
     /// The outcome cannot be recorded.
-    fn settlement(&self, call: &Call, result: &Result<T, E>) -> Result<Settlement, Error> {
+    fn settlement(
+        &self,
+        call: &Call,
+        result: &Result<T, E>,
+        known: bool,
+    ) -> Result<Settlement, Error> {
         let encoded = match result {
             Ok(value) => self.encode_ok(call, value).map(Some),
+            // The body has not run: whatever kept the backstop from looking says nothing final.
+            Err(_) if known => Ok(None),
             Err(error) => self.encode_final(call, error),
         };
         match encoded {

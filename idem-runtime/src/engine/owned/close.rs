@@ -9,7 +9,7 @@ use crate::engine::coalesce::Leader;
 use crate::engine::transaction::{self, polling};
 use crate::engine::{Contract, Driven, Settlement, Step};
 use crate::error::{Effect, Error, ErrorKind};
-use crate::observe::{Answered, Report};
+use crate::observe::Answered;
 use crate::operation::Call;
 use crate::protocol::Owner;
 use crate::store::sql::{Dialect, Records};
@@ -60,15 +60,13 @@ pub async fn close_or_again<T, E, D: Dialect>(
         records,
         call,
         leader,
-        report,
     } = begun;
-    let id = call.id();
+    let (id, report) = (call.id(), call.report().clone());
     tokio::time::sleep(jitter(call.retries() - retries + 1)).await;
     let mut polling = polling(&call);
     let (answered, answer) = match depart(&pool, &records, call, leader, &mut polling).await {
         Ok(Step::Run(mut run)) => {
             run.retries = retries - 1;
-            run.report = report;
             return Closed::Again(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract),
@@ -84,7 +82,6 @@ struct Begun<D: Dialect> {
     records: Records,
     call: Call,
     leader: Leader,
-    report: Report,
 }
 
 enum Finished<T, E, D: Dialect> {
@@ -108,19 +105,18 @@ async fn finish<T, E, D: Dialect>(
         call,
         running,
         leader,
-        report,
         ..
     } = run;
-    let result = match driven {
-        Driven::Finished(result) => result,
-        Driven::LeaseLost => contract.refuse(call.error(ErrorKind::LostOwnership)),
+    let (result, known) = match driven {
+        Driven::Finished(result) => (result, false),
+        Driven::Known(result) => (result, true),
+        Driven::LeaseLost => (contract.refuse(call.error(ErrorKind::LostOwnership)), false),
     };
     let begun = Begun {
         pool,
         records,
         call,
         leader,
-        report,
     };
     // Asked first: a lost transaction is no answer of the function, whatever it calls final.
     if let Err(error) = &result
@@ -132,7 +128,10 @@ async fn finish<T, E, D: Dialect>(
             begun,
         };
     }
-    let settlement = match contract.settlement(&begun.call, &result) {
+    if known {
+        begun.call.answered_by_backstop(result.is_ok());
+    }
+    let settlement = match contract.settlement(&begun.call, &result, known) {
         Ok(settlement) => settlement,
         Err(error) => {
             let _ = tx.rollback().await;

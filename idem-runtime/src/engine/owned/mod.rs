@@ -34,7 +34,6 @@ pub struct OwnedRun<D: Dialect> {
     call: Call,
     running: Running,
     leader: Leader,
-    report: Report,
     retries: u32,
 }
 
@@ -65,13 +64,12 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
     contract: &Contract<T, E>,
 ) -> Entered<T, E, OwnedRun<P::Db>> {
     let report = Report::claim();
-    let mut call = call;
+    let mut call = call.reporting(report.clone());
     call.enter_namespace(pool.records().namespace_str());
     let id = call.id();
     let (answered, answer) = match take_off(pool.pool(), pool.records(), call).await {
-        Ok(Step::Run(mut run)) => {
+        Ok(Step::Run(run)) => {
             report.answered(id, Answered::FirstRun);
-            run.report = report;
             return Entered::Run(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract),
@@ -202,7 +200,6 @@ async fn depart<D: Dialect>(
                 call,
                 running,
                 leader,
-                report: Report::nobody(),
                 retries,
             }));
         }
