@@ -43,6 +43,19 @@ pub enum OnLostLease {
     Continue,
 }
 
+/// What becomes of an outcome that is larger than [`Operation::max_outcome`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Oversize {
+    /// The call is refused with [`ErrorKind::OutcomeTooLarge`].
+    #[default]
+    Refuse,
+    /// Only its size is recorded: the first caller gets it, later ones [`ErrorKind::OutcomeGone`].
+    Tombstone,
+}
+
+/// How many bytes an encoded outcome may have unless the attribute says otherwise.
+pub const DEFAULT_MAX_OUTCOME: u64 = 1 << 20;
 /// How long a duplicate waits unless the attribute says otherwise.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// The lease of a reservation in a leased store unless the attribute says otherwise.
@@ -58,6 +71,8 @@ pub struct Operation {
     on_cancel: OnCancel,
     on_crash: OnCrash,
     on_lost_lease: OnLostLease,
+    max_outcome: u64,
+    oversize: Oversize,
     codec: CodecId,
     schema: u32,
     key_text: bool,
@@ -77,6 +92,8 @@ impl Operation {
             on_cancel: OnCancel::Hold,
             on_crash: OnCrash::Rerun,
             on_lost_lease: OnLostLease::Cancel,
+            max_outcome: DEFAULT_MAX_OUTCOME,
+            oversize: Oversize::Refuse,
             codec: CodecId::Json,
             schema: 0,
             key_text: true,
@@ -147,6 +164,20 @@ impl Operation {
     #[must_use]
     pub const fn on_lost_lease_continue(mut self) -> Self {
         self.on_lost_lease = OnLostLease::Continue;
+        self
+    }
+
+    /// The most bytes that an encoded outcome may have.
+    #[must_use]
+    pub const fn max_outcome(mut self, bytes: u64) -> Self {
+        self.max_outcome = bytes;
+        self
+    }
+
+    /// Of a value that is too large the size is recorded ([`Oversize`]).
+    #[must_use]
+    pub const fn oversize_tombstone(mut self) -> Self {
+        self.oversize = Oversize::Tombstone;
         self
     }
 
@@ -343,6 +374,14 @@ impl Call {
     #[must_use]
     pub fn on_lost_lease(&self) -> OnLostLease {
         self.operation.on_lost_lease
+    }
+
+    pub(crate) fn max_outcome(&self) -> u64 {
+        self.operation.max_outcome
+    }
+
+    pub(crate) fn oversize(&self) -> Oversize {
+        self.operation.oversize
     }
 
     pub(crate) fn codec(&self) -> CodecId {

@@ -23,5 +23,6 @@ mod payloads;
 mod policy;
 mod progress;
 mod retention;
+mod sizes;
 mod stores;
 mod waiting;

@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 20] = [
+pub(super) const ARGUMENTS: [(&str, &str); 22] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -56,6 +56,11 @@ pub(super) const ARGUMENTS: [(&str, &str); 20] = [
     (
         "backstop",
         "`backstop = find_order(tx, &req.order_no)`, a future of `Result<Option<T>, E>`",
+    ),
+    ("max_outcome", "`max_outcome = \"64KiB\"`, in B, KiB or MiB"),
+    (
+        "oversize",
+        "`oversize = \"refuse\"` or `oversize = \"tombstone\"`",
     ),
     ("codec", "`codec = \"json\"` or `codec = \"msgpack\"`"),
     ("schema", "`schema = 2`, a `u32`"),
@@ -105,6 +110,8 @@ pub(super) struct RawArgs {
     pub(super) on_lost_lease: Slot<Policy>,
     pub(super) record_err: Slot<RecordErr>,
     pub(super) backstop: Slot<Expr>,
+    pub(super) max_outcome: Slot<u64>,
+    pub(super) oversize: Slot<Policy>,
     pub(super) codec: Slot<Codec>,
     pub(super) schema: Slot<u32>,
     pub(super) key_text: Slot<KeyText>,
@@ -225,6 +232,8 @@ impl RawArgs {
             }
             "record_err" => self.record_err.set(name, values::record_err(arg), errors),
             "backstop" => self.backstop.set(name, values::expression(arg), errors),
+            "max_outcome" => self.max_outcome.set(name, values::max_outcome(arg), errors),
+            "oversize" => self.oversize.set(name, values::oversize(arg), errors),
             "codec" => self.codec.set(name, values::codec(arg), errors),
             "schema" => self.schema.set(name, values::schema(arg), errors),
             "key_text" => self.key_text.set(name, values::key_text(arg), errors),

@@ -65,6 +65,12 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     let on_lost_lease = operation
         .on_lost_lease_continue
         .then(|| quote_spanned!(ours()=> .on_lost_lease_continue()));
+    let max_outcome = operation
+        .max_outcome
+        .map(|bytes| quote_spanned!(ours()=> .max_outcome(#bytes)));
+    let oversize = operation
+        .oversize_tombstone
+        .then(|| quote_spanned!(ours()=> .oversize_tombstone()));
     let codec = operation.codec.map(|codec| match codec {
         Codec::Json => quote_spanned!(ours()=> .codec(#private::CodecId::Json)),
         Codec::MessagePack => quote_spanned!(ours()=> .codec(#private::CodecId::MessagePack)),
@@ -83,7 +89,7 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     };
     quote_spanned! {ours()=>
         #private::Operation::new(#private::Scope::#scope)
-            #ttl #in_progress #lease #on_cancel #on_crash #on_lost_lease #codec #schema #hide #retries
+            #ttl #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #hide #retries
     }
 }
 

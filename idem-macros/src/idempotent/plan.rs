@@ -36,6 +36,8 @@ pub(super) struct Operation {
     pub(super) on_cancel_release: bool,
     pub(super) on_crash_hold: bool,
     pub(super) on_lost_lease_continue: bool,
+    pub(super) max_outcome: Option<u64>,
+    pub(super) oversize_tombstone: bool,
     pub(super) codec: Option<Codec>,
     pub(super) schema: Option<u32>,
     pub(super) hide_key_text: bool,

@@ -158,7 +158,7 @@ fn items_that_are_no_functions_are_named() {
 fn the_arguments_become_the_operation() {
     let args = r#"key("k", id), ttl = 1h30m, store = store, scope = "a.b", wait = "5s", lease = "10s",
         codec = msgpack, schema = 3, key_text = hidden, on_cancel = release, on_crash = "hold",
-        on_lost_lease = "continue""#;
+        on_lost_lease = "continue", max_outcome = "64KiB", oversize = tombstone"#;
     let out = expand(args, ITEM);
     for part in [
         "Scope::fixed(\"a.b\")",
@@ -171,6 +171,8 @@ fn the_arguments_become_the_operation() {
         ".on_cancel_release()",
         ".on_crash_hold()",
         ".on_lost_lease_continue()",
+        ".max_outcome(65536u64)",
+        ".oversize_tombstone()",
     ] {
         out.must_have(part);
     }

@@ -112,6 +112,8 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
         on_cancel_release: args.on_cancel.value() == Some(&Policy::Other),
         on_crash_hold: args.on_crash.value() == Some(&Policy::Other),
         on_lost_lease_continue: args.on_lost_lease.value() == Some(&Policy::Other),
+        max_outcome: args.max_outcome.value().copied(),
+        oversize_tombstone: args.oversize.value() == Some(&Policy::Other),
         codec: args.codec.value().copied(),
         schema: args.schema.value().copied(),
         hide_key_text: args.key_text.value() == Some(&KeyText::Hidden),

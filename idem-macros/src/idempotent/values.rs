@@ -11,7 +11,7 @@ use super::args::{
     ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Ttl, Value,
 };
 use crate::crate_path::CratePath;
-use crate::duration;
+use crate::{duration, size};
 
 /// At least this long, so that a renewal can arrive in time.
 const MIN_LEASE_MILLIS: u64 = 100;
@@ -51,6 +51,11 @@ impl Argument {
 
     /// A duration in either form: `wait = "5s"`, `wait = 5s`.
     fn duration(&self) -> Option<syn::Result<u64>> {
+        self.measure(duration::parse)
+    }
+
+    /// A number with a unit, as text or as tokens.
+    fn measure(&self, parse: fn(&str) -> Result<u64, String>) -> Option<syn::Result<u64>> {
         let text = match &self.value {
             Value::Text(text) => text.value(),
             Value::Expr(Expr::Lit(lit)) => match &lit.lit {
@@ -63,7 +68,7 @@ impl Argument {
             }
             _ => return None,
         };
-        Some(duration::parse(&text).or_else(|message| self.refuse(message)))
+        Some(parse(&text).or_else(|message| self.refuse(message)))
     }
 
     /// One of two words; the first is what happens anyway.
@@ -248,6 +253,14 @@ pub(super) fn record_err(arg: &Argument) -> syn::Result<RecordErr> {
         Expr::Path(_) | Expr::Closure(_) => Ok(RecordErr::If(expr)),
         _ => arg.wrong_kind(),
     }
+}
+
+pub(super) fn max_outcome(arg: &Argument) -> syn::Result<u64> {
+    arg.measure(size::parse).unwrap_or_else(|| arg.wrong_kind())
+}
+
+pub(super) fn oversize(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("refuse", "tombstone")
 }
 
 pub(super) fn codec(arg: &Argument) -> syn::Result<Codec> {

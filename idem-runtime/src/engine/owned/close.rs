@@ -7,7 +7,7 @@ use super::commit::{commit, record_alone};
 use super::{OwnedRun, depart, jitter, replayed};
 use crate::engine::coalesce::Leader;
 use crate::engine::transaction::{self, polling};
-use crate::engine::{Contract, Driven, Settlement, Step};
+use crate::engine::{Contract, Driven, Ending, Settlement, Step, too_large};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::Answered;
 use crate::operation::Call;
@@ -132,7 +132,11 @@ async fn finish<T, E, D: Dialect>(
         begun.call.answered_by_backstop(result.is_ok());
     }
     let settlement = match contract.settlement(&begun.call, &result, known) {
-        Ok(settlement) => settlement,
+        Ok(Ending::Settle(settlement)) => settlement,
+        Ok(Ending::TooLarge(outcome)) => {
+            let _ = tx.rollback().await;
+            return Finished::Answer(contract.refuse(too_large(&begun.call, &outcome)));
+        }
         Err(error) => {
             let _ = tx.rollback().await;
             return Finished::Answer(contract.refuse(error.effect_is(Effect::None)));
