@@ -2,7 +2,7 @@
 //! released in lock step.
 
 pub use crate::answer::Answer;
-pub use crate::engine::{Backstop, Entered, Run, contract, enter, leave, share};
+pub use crate::engine::{Backstop, Entered, Keep, Run, contract, enter, leave, rebuilt, share};
 #[cfg(feature = "_sqlx")]
 pub use crate::engine::{Closed, close, close_or_again, open};
 pub use crate::fingerprint::FingerprintBuilder;

@@ -14,6 +14,7 @@ mod codecs;
 mod ends;
 mod evolution;
 mod identity;
+mod keeping;
 mod keys;
 mod observing;
 mod order_of_attributes;

@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 22] = [
+pub(super) const ARGUMENTS: [(&str, &str); 24] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -56,6 +56,14 @@ pub(super) const ARGUMENTS: [(&str, &str); 22] = [
     (
         "backstop",
         "`backstop = find_order(tx, &req.order_no)`, a future of `Result<Option<T>, E>`",
+    ),
+    (
+        "keep",
+        "`keep = |order: &Order| order.id`, a closure or the path of a function",
+    ),
+    (
+        "rebuild",
+        "`rebuild = load_order(tx, kept)`, a future of `Result<T, E>`",
     ),
     ("max_outcome", "`max_outcome = \"64KiB\"`, in B, KiB or MiB"),
     (
@@ -110,6 +118,8 @@ pub(super) struct RawArgs {
     pub(super) on_lost_lease: Slot<Policy>,
     pub(super) record_err: Slot<RecordErr>,
     pub(super) backstop: Slot<Expr>,
+    pub(super) keep: Slot<Expr>,
+    pub(super) rebuild: Slot<Expr>,
     pub(super) max_outcome: Slot<u64>,
     pub(super) oversize: Slot<Policy>,
     pub(super) codec: Slot<Codec>,
@@ -232,6 +242,8 @@ impl RawArgs {
             }
             "record_err" => self.record_err.set(name, values::record_err(arg), errors),
             "backstop" => self.backstop.set(name, values::expression(arg), errors),
+            "keep" => self.keep.set(name, values::function(arg), errors),
+            "rebuild" => self.rebuild.set(name, values::expression(arg), errors),
             "max_outcome" => self.max_outcome.set(name, values::max_outcome(arg), errors),
             "oversize" => self.oversize.set(name, values::oversize(arg), errors),
             "codec" => self.codec.set(name, values::codec(arg), errors),

@@ -8,7 +8,7 @@ use syn::{Expr, Type};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Ttl};
-use super::plan::{Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
@@ -17,6 +17,7 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
     let private = &plan.krate.private();
     let operation = operation(&plan.operation, &plan.mode, private);
     let call = call(plan, private);
+    let keep = keep(plan);
     let contract = contract(plan, private);
     let run = match &plan.mode {
         Mode::Callers(access) => callers(plan, access, private),
@@ -27,6 +28,7 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
         fn __idem_here() {}
         #[allow(dead_code)]
         static __IDEM_OPERATION: #private::Operation = #operation;
+        #keep
         let __idem_contract = #contract;
         let __idem_call = match { #call } {
             ::core::result::Result::Ok(__idem_call) => __idem_call,
@@ -207,12 +209,25 @@ fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
             quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
         }
     });
+    let (new, equality) = match &plan.keep {
+        None => (
+            quote_spanned!(span=> #at::contract::<#ok, #err>()),
+            quote_spanned!(span=> #private::EqProbe::<#ok>::new()),
+        ),
+        Some(keep) => {
+            let span = ours_at(keep.part.span());
+            (
+                quote_spanned!(span=> __idem_keep.contract::<#err>()),
+                quote_spanned!(span=> __idem_keep.probe()),
+            )
+        }
+    };
     quote_spanned! {span=>
-        #at::contract::<#ok, #err>()
+        #new
             .equality({
                 #[allow(unused_imports)]
                 use #private::{ProbeEq as _, ProbeNothing as _};
-                (&&#private::EqProbe::<#ok>::new()).equality()
+                (&&#equality).equality()
             })
             .sources({
                 #[allow(unused_imports)]
@@ -220,6 +235,68 @@ fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
                 (&&#private::ErrProbe::<#err>::new()).sources()
             })
             #recording
+    }
+}
+
+/// What is recorded instead of the answer, if something is.
+fn keep(plan: &Plan) -> Option<TokenStream> {
+    let part = &plan.keep.as_ref()?.part;
+    let whole = &plan.answer.whole;
+    let ok = named(
+        plan.answer.ok.as_ref(),
+        whole,
+        "Ok",
+        &plan.krate.private_at(ours_at(whole.span())),
+    );
+    let span = ours_at(part.span());
+    let at = plan.krate.private_at(span);
+    let part = match part {
+        Expr::Closure(_) => quote_spanned!(span=> #part),
+        path => quote_spanned!(span=> |__idem_value| #path(__idem_value)),
+    };
+    Some(quote_spanned!(span=> let __idem_keep = #at::Keep::<#ok, _>::new(#part);))
+}
+
+/// Sets the answer itself aside; from here on the result is what is kept of it.
+fn part(keep: Option<&Keep>) -> Option<TokenStream> {
+    keep.map(|_| {
+        quote_spanned! {ours()=>
+            let (__idem_result, __idem_value) = __idem_keep.part(__idem_result);
+        }
+    })
+}
+
+/// The answer of a first run, from what came of recording it.
+fn first(keep: Option<&Keep>, recorded: TokenStream) -> TokenStream {
+    match keep {
+        None => recorded,
+        Some(_) => {
+            quote_spanned!(ours()=> __idem_contract.first(__idem_value, #recorded))
+        }
+    }
+}
+
+/// The answer of a replay, from `__idem_answer`.
+fn replayed(plan: &Plan) -> TokenStream {
+    let Some(Keep { name, rebuild, .. }) = &plan.keep else {
+        return quote_spanned!(ours()=> __idem_answer);
+    };
+    let allow = allow_on_rebinding();
+    let span = ours_at(rebuild.span());
+    let at = plan.krate.private_at(span);
+    let rebuilt = quote_spanned! {span=> {
+        let __idem_rebuilt = ::core::future::IntoFuture::into_future(#rebuild).await;
+        #at::rebuilt(&__idem_keep, __idem_rebuilt)
+    }};
+    quote_spanned! {ours()=>
+        match __idem_answer {
+            ::core::result::Result::Ok(__idem_kept) => {
+                #allow
+                let #name = __idem_kept;
+                #rebuilt
+            }
+            ::core::result::Result::Err(__idem_error) => ::core::result::Result::Err(__idem_error),
+        }
     }
 }
 
@@ -242,17 +319,21 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
     let driven = driven(plan, private);
     let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
     let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
+    let part = part(plan.keep.as_ref());
     let leave = quote_spanned! {span=>
         #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
     };
+    let leave = first(plan.keep.as_ref(), leave);
+    let replayed = replayed(plan);
     quote_spanned! {ours()=>
         let __idem_entered = #enter;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Answer(__idem_answer) => #replayed,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #driver;
                 let __idem_result = { #driven };
+                #part
                 #leave
             }
         };
@@ -273,31 +354,41 @@ fn own(
     let pool = pool.shared();
     let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
     let driven = driven(plan, private);
+    let part = part(plan.keep.as_ref());
     let result = quote_spanned! {ours()=>
         let __idem_driver = #private::Run::driver(&__idem_run);
         let __idem_result = {
             let #name = __idem_run.transaction();
             #driven
         };
+        #part
     };
+    let replayed = replayed(plan);
     let run = match retry {
-        None => quote_spanned! {ours()=> {
-            #result
-            #private::close(__idem_run, __idem_result, &__idem_contract).await
-        }},
-        Some(_) => quote_spanned! {ours()=> loop {
-            #result
-            match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
-                #private::Closed::Answer(__idem_answer) => break __idem_answer,
-                #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
-            }
-        }},
+        None => {
+            let close = quote_spanned! {ours()=>
+                #private::close(__idem_run, __idem_result, &__idem_contract).await
+            };
+            let close = first(plan.keep.as_ref(), close);
+            quote_spanned!(ours()=> { #result #close })
+        }
+        Some(_) => {
+            let first = first(plan.keep.as_ref(), quote_spanned!(ours()=> __idem_answer));
+            quote_spanned! {ours()=> loop {
+                #result
+                match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
+                    #private::Closed::Answer(__idem_answer) => break #first,
+                    #private::Closed::Replay(__idem_answer) => break #replayed,
+                    #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
+                }
+            }}
+        }
     };
     quote_spanned! {ours()=>
         let __idem_entered = #open;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Answer(__idem_answer) => #replayed,
             #private::Entered::Run(mut __idem_run) => #run
         };
     }

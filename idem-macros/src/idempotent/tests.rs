@@ -283,6 +283,24 @@ fn the_backstop_is_asked_inside_the_body() {
 }
 
 #[test]
+fn what_is_kept_is_recorded_and_the_answer_rebuilt() {
+    let item = "async fn f(&self, req: Req) -> Result<Order, E> { body }";
+    let out = expand(
+        r#"key(req.id), ttl = "1d", store = self.pool, tx = tx, retry = 1, keep = Order::id,
+        rebuild = self.load(kept)"#,
+        item,
+    );
+    for part in [
+        "Keep::<Order, _>::new(|__idem_value| Order::id(__idem_value));",
+        "__idem_keep.contract::<E>()",
+        "let kept = __idem_kept;",
+        "Closed::Answer(__idem_answer) => break __idem_contract.first(__idem_value, __idem_answer)",
+    ] {
+        out.must_have(part);
+    }
+}
+
+#[test]
 fn mac_09_the_work_inside_a_boxed_future_is_wrapped() {
     let item = "fn f<'a>(&'a self, id: u64, __arg1: Path) -> Pin<Box<dyn Future<Output = Result<u8, E>> + Send + 'a>> {
         Box::pin(async move {

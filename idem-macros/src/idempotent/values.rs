@@ -244,13 +244,18 @@ pub(super) fn record_err(arg: &Argument) -> syn::Result<RecordErr> {
     if arg.word().as_deref() == Some("all") {
         return Ok(RecordErr::All);
     }
+    function(arg).map(RecordErr::If)
+}
+
+/// A closure, or the path of a function.
+pub(super) fn function(arg: &Argument) -> syn::Result<Expr> {
     let expr = match &arg.value {
         Value::Text(text) => text.parse().or_else(|_| arg.wrong_kind())?,
         Value::Expr(expr) => expr.clone(),
         _ => return arg.wrong_kind(),
     };
     match expr {
-        Expr::Path(_) | Expr::Closure(_) => Ok(RecordErr::If(expr)),
+        Expr::Path(_) | Expr::Closure(_) => Ok(expr),
         _ => arg.wrong_kind(),
     }
 }

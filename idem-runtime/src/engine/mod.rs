@@ -18,6 +18,7 @@ mod driver;
 #[cfg(feature = "_sqlx")]
 mod finish;
 mod guard;
+mod keep;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
@@ -33,6 +34,7 @@ pub use backstop::{Backstop, Said};
 pub use call_path::fence;
 pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
+pub use keep::{Keep, Rebuilt, rebuilt};
 pub use leased::share;
 #[cfg(feature = "_sqlx")]
 pub use owned::{Closed, OwnedRun, close, close_or_again, open};

@@ -19,6 +19,8 @@ use crate::store::sql::{Dialect, Records};
 pub enum Closed<T, E, D: Dialect> {
     /// The call's answer.
     Answer(Result<T, E>),
+    /// What another call has recorded meanwhile: the transaction was given up.
+    Replay(Result<T, E>),
     /// The database gave the transaction up; the body is to run again in this one.
     Again(OwnedRun<D>),
 }
@@ -73,7 +75,7 @@ pub async fn close_or_again<T, E, D: Dialect>(
         Err(error) => (Answered::Refused, contract.refuse(error)),
     };
     report.answered(id, answered);
-    Closed::Answer(answer)
+    Closed::Replay(answer)
 }
 
 /// What it takes to begin again.
