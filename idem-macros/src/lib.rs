@@ -10,6 +10,7 @@ mod hygiene;
 mod idempotent;
 mod key_part;
 mod literal;
+mod size;
 mod slot;
 mod state_machine;
 mod suggest;

@@ -68,6 +68,10 @@ pub enum ErrorKind {
     EffectDoneNotRecorded,
     /// The outcome cannot be stored so that a replay would give the same value.
     OutcomeNotRecordable,
+    /// The outcome is larger than the operation records (`max_outcome`).
+    OutcomeTooLarge,
+    /// The effect is done and its outcome is no longer kept, or was too large to be.
+    OutcomeGone,
     /// A recorded outcome no longer decodes as the function's type.
     OutcomeUndecodable,
     /// A reservation was left without an outcome: its call ended midway, the effect is unknown.
@@ -209,7 +213,7 @@ impl Error {
             K::CommitUnknown | K::LostOwnership | K::Abandoned | K::TransactionEnded => {
                 Effect::Unknown
             }
-            K::EffectDoneNotRecorded | K::OutcomeUndecodable => Effect::Done,
+            K::EffectDoneNotRecorded | K::OutcomeGone | K::OutcomeUndecodable => Effect::Done,
             K::EmptyKeyPart
             | K::KeyTooLong
             | K::InvalidTtl
@@ -221,6 +225,7 @@ impl Error {
             | K::RetryTransaction
             | K::StoreUnavailable
             | K::Schema
+            | K::OutcomeTooLarge
             | K::OutcomeNotRecordable
             | K::UnknownState
             | K::StateNotChanged => Effect::None,
@@ -251,6 +256,8 @@ impl Error {
             | K::TransactionEnded
             | K::Schema
             | K::OutcomeNotRecordable
+            | K::OutcomeTooLarge
+            | K::OutcomeGone
             | K::OutcomeUndecodable
             | K::Abandoned
             | K::UnknownState
@@ -258,8 +265,8 @@ impl Error {
         }
     }
 
-    /// The outcome that could not be recorded ([`ErrorKind::EffectDoneNotRecorded`], or
-    /// [`ErrorKind::LostOwnership`] after the body had run to its end), when it could be encoded at
+    /// The outcome that could not be recorded ([`ErrorKind::EffectDoneNotRecorded`],
+    /// [`ErrorKind::OutcomeTooLarge`] with a lease, or [`ErrorKind::LostOwnership`] after the body had run to its end), when it could be encoded at
     /// all.
     #[must_use]
     pub fn unrecorded<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
@@ -335,6 +342,14 @@ impl ErrorKind {
             Self::OutcomeNotRecordable => (
                 "the outcome cannot be stored and read back as the same value",
                 "the outcome is not recorded; change the type or the codec",
+            ),
+            Self::OutcomeTooLarge => (
+                "the outcome is larger than this operation records",
+                "keep a smaller value (`keep`, `rebuild`), or raise `max_outcome`",
+            ),
+            Self::OutcomeGone => (
+                "the call is done and its outcome is not kept",
+                "nothing ran here; ask for the result where the effect is",
             ),
             Self::OutcomeUndecodable => (
                 "the recorded outcome does not decode as this version's type",

@@ -14,12 +14,12 @@ tokio::task_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answered {
-    /// The body ran in this call.
+    /// The body ran in this call, or would have, had its backstop been able to look.
     FirstRun,
     /// The answer comes from the record.
     Replay {
         /// When the first run's outcome was recorded, by the store's clock; not known for an answer
-        /// that was handed on inside the process.
+        /// that was handed on inside the process, or found by a backstop.
         recorded_at: Option<Moment>,
     },
     /// The call ended in an [`Error`](crate::Error) of the framework.
@@ -90,7 +90,7 @@ pub async fn observe<F: Future>(call: F) -> (F::Output, Observed) {
 }
 
 /// The place where one call reports; empty when nobody observes, or an outer call reports already.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Report(Option<Arc<Slot>>);
 
 impl Report {
@@ -102,7 +102,6 @@ impl Report {
         Self(slot)
     }
 
-    #[cfg(feature = "_sqlx")]
     pub(crate) fn nobody() -> Self {
         Self(None)
     }

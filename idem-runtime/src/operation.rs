@@ -7,6 +7,7 @@ use crate::duplicates::DuplicateRate;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::key::{Key, KeyBuilder, RecordId, Scope};
+use crate::observe::{Answered, Report};
 use crate::outcome::CodecId;
 use crate::protocol::OnCrash;
 use crate::retention::{MAX_RETENTION, Retention};
@@ -43,6 +44,19 @@ pub enum OnLostLease {
     Continue,
 }
 
+/// What becomes of an outcome that is larger than [`Operation::max_outcome`].
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Oversize {
+    /// The call is refused with [`ErrorKind::OutcomeTooLarge`].
+    #[default]
+    Refuse,
+    /// Only its size is recorded: the first caller gets it, later ones [`ErrorKind::OutcomeGone`].
+    Tombstone,
+}
+
+/// How many bytes an encoded outcome may have unless the attribute says otherwise.
+pub const DEFAULT_MAX_OUTCOME: u64 = 1 << 20;
 /// How long a duplicate waits unless the attribute says otherwise.
 pub const DEFAULT_WAIT: Duration = Duration::from_secs(30);
 /// The lease of a reservation in a leased store unless the attribute says otherwise.
@@ -58,6 +72,8 @@ pub struct Operation {
     on_cancel: OnCancel,
     on_crash: OnCrash,
     on_lost_lease: OnLostLease,
+    max_outcome: u64,
+    oversize: Oversize,
     codec: CodecId,
     schema: u32,
     key_text: bool,
@@ -79,6 +95,8 @@ impl Operation {
             on_cancel: OnCancel::Hold,
             on_crash: OnCrash::Rerun,
             on_lost_lease: OnLostLease::Cancel,
+            max_outcome: DEFAULT_MAX_OUTCOME,
+            oversize: Oversize::Refuse,
             codec: CodecId::Json,
             schema: 0,
             key_text: true,
@@ -154,6 +172,20 @@ impl Operation {
         self
     }
 
+    /// The most bytes that an encoded outcome may have.
+    #[must_use]
+    pub const fn max_outcome(mut self, bytes: u64) -> Self {
+        self.max_outcome = bytes;
+        self
+    }
+
+    /// Of a value that is too large the size is recorded ([`Oversize`]).
+    #[must_use]
+    pub const fn oversize_tombstone(mut self) -> Self {
+        self.oversize = Oversize::Tombstone;
+        self
+    }
+
     /// How outcomes are encoded.
     #[must_use]
     pub const fn codec(mut self, codec: CodecId) -> Self {
@@ -195,6 +227,7 @@ pub struct Call {
     fingerprint: Fingerprint,
     retention: Option<Retention>,
     lease: Duration,
+    report: Report,
 }
 
 impl Call {
@@ -229,6 +262,7 @@ impl Call {
             fingerprint,
             retention: operation.retention,
             lease: operation.lease,
+            report: Report::nobody(),
         })
     }
 
@@ -259,6 +293,26 @@ impl Call {
             return Err(error.detail(format!("lease is {:?}", self.lease)));
         }
         Ok(())
+    }
+
+    /// Says who is told how it is answered.
+    pub(crate) fn reporting(mut self, report: Report) -> Self {
+        self.report = report;
+        self
+    }
+
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn report(&self) -> &Report {
+        &self.report
+    }
+
+    /// The backstop answered, or could not be asked, and the body has not run.
+    pub(crate) fn answered_by_backstop(&self, found: bool) {
+        if found {
+            let recorded_at = None;
+            self.report
+                .answered(self.id, Answered::Replay { recorded_at });
+        }
     }
 
     /// Moves the record into a store's namespace.
@@ -326,6 +380,14 @@ impl Call {
     #[must_use]
     pub fn on_lost_lease(&self) -> OnLostLease {
         self.operation.on_lost_lease
+    }
+
+    pub(crate) fn max_outcome(&self) -> u64 {
+        self.operation.max_outcome
+    }
+
+    pub(crate) fn oversize(&self) -> Oversize {
+        self.operation.oversize
     }
 
     pub(crate) fn codec(&self) -> CodecId {

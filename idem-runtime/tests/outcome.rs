@@ -1,11 +1,11 @@
 //! The envelope of an outcome, its codecs and the check before recording.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that fails may panic
 
-use idem_runtime::ErrorKind;
 use idem_runtime::outcome::{
     CodecId, Outcome, Recorded, decode_err, decode_ok, decode_ok_for, encode_err, encode_ok,
     is_err, oversize, recorded, tombstone,
 };
+use idem_runtime::{Effect, ErrorKind};
 use serde::{Deserialize, Serialize};
 
 #[path = "outcome/codecs.rs"]

@@ -9,9 +9,12 @@
 
 mod support;
 
+mod backstop;
 mod codecs;
+mod ends;
 mod evolution;
 mod identity;
+mod keeping;
 mod keys;
 mod observing;
 mod order_of_attributes;
@@ -21,5 +24,6 @@ mod payloads;
 mod policy;
 mod progress;
 mod retention;
+mod sizes;
 mod stores;
 mod waiting;

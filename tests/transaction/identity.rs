@@ -237,7 +237,12 @@ async fn key_05_a_record_of_an_older_build_replays<B: Backend>() {
             hex("01010900000000", b"[5]"),
             idem("OutcomeUndecodable Never"),
         ),
-        (hex("01030100000000", b""), idem("OutcomeUndecodable Never")),
+        // A tombstone, and the size of what was not kept.
+        (hex("01030000000000", b""), idem("OutcomeGone Never")),
+        (
+            hex("01040000000000", &[0, 0, 0, 0, 0, 1, 0, 0]),
+            idem("OutcomeGone Never"),
+        ),
     ] {
         older_row(&world, &outcome).await;
         let mut tx = world.begin().await;

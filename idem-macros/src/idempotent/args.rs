@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 16] = [
+pub(super) const ARGUMENTS: [(&str, &str); 24] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -38,8 +38,37 @@ pub(super) const ARGUMENTS: [(&str, &str); 16] = [
     ("reject", "`reject` alone"),
     ("lease", "`lease = \"30s\"`"),
     (
+        "on_cancel",
+        "`on_cancel = \"hold\"` or `on_cancel = \"release\"`",
+    ),
+    (
+        "on_crash",
+        "`on_crash = \"rerun\"` or `on_crash = \"hold\"`",
+    ),
+    (
+        "on_lost_lease",
+        "`on_lost_lease = \"cancel\"` or `on_lost_lease = \"continue\"`",
+    ),
+    (
         "record_err",
         "`record_err = OrderError::is_final` or `record_err = all`",
+    ),
+    (
+        "backstop",
+        "`backstop = find_order(tx, &req.order_no)`, a future of `Result<Option<T>, E>`",
+    ),
+    (
+        "keep",
+        "`keep = |order: &Order| order.id`, a closure or the path of a function",
+    ),
+    (
+        "rebuild",
+        "`rebuild = load_order(tx, kept)`, a future of `Result<T, E>`",
+    ),
+    ("max_outcome", "`max_outcome = \"64KiB\"`, in B, KiB or MiB"),
+    (
+        "oversize",
+        "`oversize = \"refuse\"` or `oversize = \"tombstone\"`",
     ),
     ("codec", "`codec = \"json\"` or `codec = \"msgpack\"`"),
     ("schema", "`schema = 2`, a `u32`"),
@@ -84,7 +113,15 @@ pub(super) struct RawArgs {
     pub(super) wait: Slot<u64>,
     pub(super) reject: Slot<()>,
     pub(super) lease: Slot<u64>,
+    pub(super) on_cancel: Slot<Policy>,
+    pub(super) on_crash: Slot<Policy>,
+    pub(super) on_lost_lease: Slot<Policy>,
     pub(super) record_err: Slot<RecordErr>,
+    pub(super) backstop: Slot<Expr>,
+    pub(super) keep: Slot<Expr>,
+    pub(super) rebuild: Slot<Expr>,
+    pub(super) max_outcome: Slot<u64>,
+    pub(super) oversize: Slot<Policy>,
     pub(super) codec: Slot<Codec>,
     pub(super) schema: Slot<u32>,
     pub(super) key_text: Slot<KeyText>,
@@ -114,6 +151,13 @@ pub(super) enum Fingerprint {
 pub(super) enum RecordErr {
     All,
     If(Expr),
+}
+
+/// Of two words, one is what happens anyway.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Policy {
+    Default,
+    Other,
 }
 
 #[derive(Clone, Copy)]
@@ -182,7 +226,7 @@ impl RawArgs {
         let name = &arg.name;
         match name.to_string().as_str() {
             "key" => self.key.set(name, values::key(arg), errors),
-            "store" => self.store.set(name, values::store(arg), errors),
+            "store" => self.store.set(name, values::expression(arg), errors),
             "ttl" => self.ttl.set(name, values::ttl(arg), errors),
             "tx" => self.tx.set(name, values::tx(arg), errors),
             "scope" => self.scope.set(name, values::scope(arg), errors),
@@ -190,7 +234,18 @@ impl RawArgs {
             "wait" => self.wait.set(name, values::wait(arg), errors),
             "reject" => self.reject.set(name, values::flag(arg), errors),
             "lease" => self.lease.set(name, values::lease(arg), errors),
+            "on_cancel" => self.on_cancel.set(name, values::on_cancel(arg), errors),
+            "on_crash" => self.on_crash.set(name, values::on_crash(arg), errors),
+            "on_lost_lease" => {
+                self.on_lost_lease
+                    .set(name, values::on_lost_lease(arg), errors);
+            }
             "record_err" => self.record_err.set(name, values::record_err(arg), errors),
+            "backstop" => self.backstop.set(name, values::expression(arg), errors),
+            "keep" => self.keep.set(name, values::function(arg), errors),
+            "rebuild" => self.rebuild.set(name, values::expression(arg), errors),
+            "max_outcome" => self.max_outcome.set(name, values::max_outcome(arg), errors),
+            "oversize" => self.oversize.set(name, values::oversize(arg), errors),
             "codec" => self.codec.set(name, values::codec(arg), errors),
             "schema" => self.schema.set(name, values::schema(arg), errors),
             "key_text" => self.key_text.set(name, values::key_text(arg), errors),

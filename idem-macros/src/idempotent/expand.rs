@@ -8,7 +8,7 @@ use syn::{Expr, Type};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Ttl};
-use super::plan::{Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
@@ -17,6 +17,7 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
     let private = &plan.krate.private();
     let operation = operation(&plan.operation, &plan.mode, private);
     let call = call(plan, private);
+    let keep = keep(plan);
     let contract = contract(plan, private);
     let run = match &plan.mode {
         Mode::Callers(access) => callers(plan, access, private),
@@ -27,6 +28,7 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
         fn __idem_here() {}
         #[allow(dead_code)]
         static __IDEM_OPERATION: #private::Operation = #operation;
+        #keep
         let __idem_contract = #contract;
         let __idem_call = match { #call } {
             ::core::result::Result::Ok(__idem_call) => __idem_call,
@@ -56,6 +58,21 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     let lease = operation
         .lease
         .map(|millis| quote_spanned!(ours()=> .lease_millis(#millis)));
+    let on_cancel = operation
+        .on_cancel_release
+        .then(|| quote_spanned!(ours()=> .on_cancel_release()));
+    let on_crash = operation
+        .on_crash_hold
+        .then(|| quote_spanned!(ours()=> .on_crash_hold()));
+    let on_lost_lease = operation
+        .on_lost_lease_continue
+        .then(|| quote_spanned!(ours()=> .on_lost_lease_continue()));
+    let max_outcome = operation
+        .max_outcome
+        .map(|bytes| quote_spanned!(ours()=> .max_outcome(#bytes)));
+    let oversize = operation
+        .oversize_tombstone
+        .then(|| quote_spanned!(ours()=> .oversize_tombstone()));
     let codec = operation.codec.map(|codec| match codec {
         Codec::Json => quote_spanned!(ours()=> .codec(#private::CodecId::Json)),
         Codec::MessagePack => quote_spanned!(ours()=> .codec(#private::CodecId::MessagePack)),
@@ -74,7 +91,7 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     };
     quote_spanned! {ours()=>
         #private::Operation::new(#private::Scope::#scope)
-            #ttl #in_progress #lease #codec #schema #hide #retries
+            #ttl #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #hide #retries
     }
 }
 
@@ -192,12 +209,25 @@ fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
             quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
         }
     });
+    let (new, equality) = match &plan.keep {
+        None => (
+            quote_spanned!(span=> #at::contract::<#ok, #err>()),
+            quote_spanned!(span=> #private::EqProbe::<#ok>::new()),
+        ),
+        Some(keep) => {
+            let span = ours_at(keep.part.span());
+            (
+                quote_spanned!(span=> __idem_keep.contract::<#err>()),
+                quote_spanned!(span=> __idem_keep.probe()),
+            )
+        }
+    };
     quote_spanned! {span=>
-        #at::contract::<#ok, #err>()
+        #new
             .equality({
                 #[allow(unused_imports)]
                 use #private::{ProbeEq as _, ProbeNothing as _};
-                (&&#private::EqProbe::<#ok>::new()).equality()
+                (&&#equality).equality()
             })
             .sources({
                 #[allow(unused_imports)]
@@ -205,6 +235,68 @@ fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
                 (&&#private::ErrProbe::<#err>::new()).sources()
             })
             #recording
+    }
+}
+
+/// What is recorded instead of the answer, if something is.
+fn keep(plan: &Plan) -> Option<TokenStream> {
+    let part = &plan.keep.as_ref()?.part;
+    let whole = &plan.answer.whole;
+    let ok = named(
+        plan.answer.ok.as_ref(),
+        whole,
+        "Ok",
+        &plan.krate.private_at(ours_at(whole.span())),
+    );
+    let span = ours_at(part.span());
+    let at = plan.krate.private_at(span);
+    let part = match part {
+        Expr::Closure(_) => quote_spanned!(span=> #part),
+        path => quote_spanned!(span=> |__idem_value| #path(__idem_value)),
+    };
+    Some(quote_spanned!(span=> let __idem_keep = #at::Keep::<#ok, _>::new(#part);))
+}
+
+/// Sets the answer itself aside; from here on the result is what is kept of it.
+fn part(keep: Option<&Keep>) -> Option<TokenStream> {
+    keep.map(|_| {
+        quote_spanned! {ours()=>
+            let (__idem_result, __idem_value) = __idem_keep.part(__idem_result);
+        }
+    })
+}
+
+/// The answer of a first run, from what came of recording it.
+fn first(keep: Option<&Keep>, recorded: TokenStream) -> TokenStream {
+    match keep {
+        None => recorded,
+        Some(_) => {
+            quote_spanned!(ours()=> __idem_contract.first(__idem_value, #recorded))
+        }
+    }
+}
+
+/// The answer of a replay, from `__idem_answer`.
+fn replayed(plan: &Plan) -> TokenStream {
+    let Some(Keep { name, rebuild, .. }) = &plan.keep else {
+        return quote_spanned!(ours()=> __idem_answer);
+    };
+    let allow = allow_on_rebinding();
+    let span = ours_at(rebuild.span());
+    let at = plan.krate.private_at(span);
+    let rebuilt = quote_spanned! {span=> {
+        let __idem_rebuilt = ::core::future::IntoFuture::into_future(#rebuild).await;
+        #at::rebuilt(&__idem_keep, __idem_rebuilt)
+    }};
+    quote_spanned! {ours()=>
+        match __idem_answer {
+            ::core::result::Result::Ok(__idem_kept) => {
+                #allow
+                let #name = __idem_kept;
+                #rebuilt
+            }
+            ::core::result::Result::Err(__idem_error) => ::core::result::Result::Err(__idem_error),
+        }
     }
 }
 
@@ -224,24 +316,24 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
     let span = ours_at(access.span());
     let at = plan.krate.private_at(span);
     let access = access.exclusive(&at);
-    let rebound = rebound(&plan.capture);
-    let body = body(plan);
+    let driven = driven(plan, private);
     let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
     let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
+    let part = part(plan.keep.as_ref());
     let leave = quote_spanned! {span=>
         #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
     };
+    let leave = first(plan.keep.as_ref(), leave);
+    let replayed = replayed(plan);
     quote_spanned! {ours()=>
         let __idem_entered = #enter;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Answer(__idem_answer) => #replayed,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #driver;
-                let __idem_result = {
-                    #rebound
-                    __idem_driver.drive(#body).await
-                };
+                let __idem_result = { #driven };
+                #part
                 #leave
             }
         };
@@ -261,37 +353,74 @@ fn own(
     let at = plan.krate.private_at(span);
     let pool = pool.shared();
     let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
-    let rebound = rebound(&plan.capture);
-    let body = body(plan);
+    let driven = driven(plan, private);
+    let part = part(plan.keep.as_ref());
     let result = quote_spanned! {ours()=>
         let __idem_driver = #private::Run::driver(&__idem_run);
         let __idem_result = {
-            #rebound
             let #name = __idem_run.transaction();
-            __idem_driver.drive(#body).await
+            #driven
         };
+        #part
     };
+    let replayed = replayed(plan);
     let run = match retry {
-        None => quote_spanned! {ours()=> {
-            #result
-            #private::close(__idem_run, __idem_result, &__idem_contract).await
-        }},
-        Some(_) => quote_spanned! {ours()=> loop {
-            #result
-            match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
-                #private::Closed::Answer(__idem_answer) => break __idem_answer,
-                #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
-            }
-        }},
+        None => {
+            let close = quote_spanned! {ours()=>
+                #private::close(__idem_run, __idem_result, &__idem_contract).await
+            };
+            let close = first(plan.keep.as_ref(), close);
+            quote_spanned!(ours()=> { #result #close })
+        }
+        Some(_) => {
+            let first = first(plan.keep.as_ref(), quote_spanned!(ours()=> __idem_answer));
+            quote_spanned! {ours()=> loop {
+                #result
+                match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
+                    #private::Closed::Answer(__idem_answer) => break #first,
+                    #private::Closed::Replay(__idem_answer) => break #replayed,
+                    #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
+                }
+            }}
+        }
     };
     quote_spanned! {ours()=>
         let __idem_entered = #open;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => __idem_answer,
+            #private::Entered::Answer(__idem_answer) => #replayed,
             #private::Entered::Run(mut __idem_run) => #run
         };
     }
+}
+
+/// The body, driven to its end: statements and a value.
+fn driven(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let rebound = rebound(&plan.capture);
+    let body = body(plan);
+    if plan.backstop.is_none() {
+        return quote_spanned!(ours()=> #rebound __idem_driver.drive(#body).await);
+    }
+    quote_spanned! {ours()=>
+        let __idem_backstop = #private::Backstop::new();
+        let __idem_asked = &__idem_backstop;
+        #rebound
+        let __idem_driven = __idem_driver.drive(#body).await;
+        __idem_driven.unless_answered_by(&__idem_backstop)
+    }
+}
+
+/// Asks the backstop first; with what it knows the body does not run.
+fn backstop(plan: &Plan) -> Option<TokenStream> {
+    let expr = plan.backstop.as_ref()?;
+    let span = ours_at(expr.span());
+    let at = plan.krate.private_at(span);
+    Some(quote_spanned! {span=>
+        let __idem_said = ::core::future::IntoFuture::into_future(#expr).await;
+        if let ::core::option::Option::Some(__idem_known) = #at::Backstop::answer(__idem_asked, __idem_said) {
+            return __idem_known;
+        }
+    })
 }
 
 /// The arguments that are used again after the body, under their own names.
@@ -332,7 +461,8 @@ fn body(plan: &Plan) -> TokenStream {
     // user's are, so that a body without a value is reported there.
     let mut block = Group::new(Delimiter::Brace, statements.clone());
     block.set_span(ours_at(plan.function.body_span()));
-    quote_spanned! {ours()=> async #capture { #edge #block } }
+    let backstop = backstop(plan);
+    quote_spanned! {ours()=> async #capture { #edge #backstop #block } }
 }
 
 /// Never executed. It tells inference the declared return type before the body's first `return`,

@@ -2,7 +2,7 @@
 //! express, so expansion cannot fail.
 
 use proc_macro2::{Ident, TokenStream};
-use syn::Type;
+use syn::{Expr, Type};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Ttl};
@@ -21,6 +21,10 @@ pub(super) struct Plan {
     pub(super) identity: Vec<Identity>,
     pub(super) answer: Answer,
     pub(super) record_err: Option<RecordErr>,
+    /// What is recorded instead of the answer.
+    pub(super) keep: Option<Keep>,
+    /// What is asked before the body.
+    pub(super) backstop: Option<TokenStream>,
     pub(super) mode: Mode,
     pub(super) capture: Capture,
 }
@@ -31,6 +35,11 @@ pub(super) struct Operation {
     pub(super) ttl: Ttl,
     pub(super) in_progress: Option<InProgress>,
     pub(super) lease: Option<u64>,
+    pub(super) on_cancel_release: bool,
+    pub(super) on_crash_hold: bool,
+    pub(super) on_lost_lease_continue: bool,
+    pub(super) max_outcome: Option<u64>,
+    pub(super) oversize_tombstone: bool,
     pub(super) codec: Option<Codec>,
     pub(super) schema: Option<u32>,
     pub(super) hide_key_text: bool,
@@ -64,6 +73,15 @@ pub(super) struct Answer {
     pub(super) ok: Option<Type>,
     /// `E`, where the syntax tells it.
     pub(super) err: Option<Type>,
+}
+
+/// A part of the answer from which the rest can be made again.
+pub(super) struct Keep {
+    /// From the answer to what is kept.
+    pub(super) part: Expr,
+    /// The name that what is kept has in `rebuild`, as it is written there.
+    pub(super) name: Ident,
+    pub(super) rebuild: TokenStream,
 }
 
 /// Whose transaction or store it is.

@@ -157,7 +157,8 @@ fn items_that_are_no_functions_are_named() {
 #[test]
 fn the_arguments_become_the_operation() {
     let args = r#"key("k", id), ttl = 1h30m, store = store, scope = "a.b", wait = "5s", lease = "10s",
-        codec = msgpack, schema = 3, key_text = hidden"#;
+        codec = msgpack, schema = 3, key_text = hidden, on_cancel = release, on_crash = "hold",
+        on_lost_lease = "continue", max_outcome = "64KiB", oversize = tombstone"#;
     let out = expand(args, ITEM);
     for part in [
         "Scope::fixed(\"a.b\")",
@@ -167,6 +168,11 @@ fn the_arguments_become_the_operation() {
         "CodecId::MessagePack)",
         ".schema(3u32)",
         ".hide_key_text()",
+        ".on_cancel_release()",
+        ".on_crash_hold()",
+        ".on_lost_lease_continue()",
+        ".max_outcome(65536u64)",
+        ".oversize_tombstone()",
     ] {
         out.must_have(part);
     }
@@ -263,6 +269,35 @@ fn a_retried_body_gets_copies() {
         out.must_have(part);
     }
     assert!(!out.has("clone(&name)"));
+}
+
+#[test]
+fn the_backstop_is_asked_inside_the_body() {
+    let item = "async fn f(&self, req: Req) -> Result<u8, E> { body }";
+    let out = expand(
+        r#"key(req.id), ttl = "1d", store = self.pool, tx = tx, backstop = self.find(tx, &req)"#,
+        item,
+    );
+    out.must_have("into_future(self.find(tx, &req)).await");
+    assert!(!expand(ARGS, ITEM).has("Backstop"));
+}
+
+#[test]
+fn what_is_kept_is_recorded_and_the_answer_rebuilt() {
+    let item = "async fn f(&self, req: Req) -> Result<Order, E> { body }";
+    let out = expand(
+        r#"key(req.id), ttl = "1d", store = self.pool, tx = tx, retry = 1, keep = Order::id,
+        rebuild = self.load(kept)"#,
+        item,
+    );
+    for part in [
+        "Keep::<Order, _>::new(|__idem_value| Order::id(__idem_value));",
+        "__idem_keep.contract::<E>()",
+        "let kept = __idem_kept;",
+        "Closed::Answer(__idem_answer) => break __idem_contract.first(__idem_value, __idem_answer)",
+    ] {
+        out.must_have(part);
+    }
 }
 
 #[test]

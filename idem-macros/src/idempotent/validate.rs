@@ -1,15 +1,15 @@
 //! Stage 2: every refusal that concerns more than one token. Gives a [`Plan`] or refuses.
 
-use proc_macro2::{TokenStream, TokenTree};
+use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
 use syn::{Expr, GenericParam, Safety, Signature, Type};
 
 use super::access::Access;
 use super::answer;
-use super::args::{Fingerprint, Key, KeyText, RawArgs, Ttl};
+use super::args::{Fingerprint, Key, KeyText, Policy, RawArgs, Ttl};
 use super::function::Function;
 use super::keys;
-use super::plan::{Capture, Identity, InProgress, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
 use crate::bindings::{Binding, Mode as Holds, mentioned, rename_self, unparenthesised};
 use crate::errors::Errors;
 use crate::template::{self, Hole, plain};
@@ -35,6 +35,7 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
     );
     let payload = payload(&args, store, &function, errors);
     let mode = mode(&args, store, &function, errors);
+    let keep = keep(&args, &function, errors);
     let (mode, operation) = (mode?, operation?);
     Some(Plan {
         krate: args.krate.value().cloned().unwrap_or_default(),
@@ -43,6 +44,11 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
         identity: identity(&function),
         answer: answer?,
         record_err: args.record_err.value().cloned(),
+        keep,
+        backstop: args.backstop.value().map(|expr| {
+            let tokens = expr.to_token_stream();
+            rename_self(tokens, &function.bindings)
+        }),
         capture: capture(&mode, store?, &function),
         operation,
         mode,
@@ -99,14 +105,96 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
             "the lease is longer than the ttl: the outcome would be gone before the reservation",
         );
     }
+    only_with_a_lease(args, errors);
     Some(Operation {
         scope: args.scope.value().map(syn::LitStr::value),
         ttl: ttl?.clone(),
         in_progress,
         lease: args.lease.value().copied(),
+        on_cancel_release: args.on_cancel.value() == Some(&Policy::Other),
+        on_crash_hold: args.on_crash.value() == Some(&Policy::Other),
+        on_lost_lease_continue: args.on_lost_lease.value() == Some(&Policy::Other),
+        max_outcome: args.max_outcome.value().copied(),
+        oversize_tombstone: args.oversize.value() == Some(&Policy::Other),
         codec: args.codec.value().copied(),
         schema: args.schema.value().copied(),
         hide_key_text: args.key_text.value() == Some(&KeyText::Hidden),
+    })
+}
+
+/// A transaction ends by itself with whoever holds it: there is nothing to hold or to take over.
+fn only_with_a_lease(args: &RawArgs, errors: &mut Errors) {
+    if args.tx.given().is_none() {
+        return;
+    }
+    for (name, policy) in [
+        ("on_cancel", &args.on_cancel),
+        ("on_crash", &args.on_crash),
+        ("on_lost_lease", &args.on_lost_lease),
+    ] {
+        if let Some(policy) = policy.given() {
+            errors.at(
+                policy.name,
+                format_args!(
+                    "`{name}` is for stores with a lease: with `tx` the database rolls back what did not end"
+                ),
+            );
+        }
+    }
+}
+
+/// The name of what is kept, in `rebuild`.
+const KEPT: &str = "kept";
+
+fn keep(args: &RawArgs, function: &Function, errors: &mut Errors) -> Option<Keep> {
+    let (keep, rebuild) = match (args.keep.given(), args.rebuild.given()) {
+        (Some(keep), Some(rebuild)) => (keep, rebuild),
+        (Some(keep), None) => {
+            if args.rebuild.is_absent() {
+                errors.at(
+                    keep.name,
+                    "`keep` needs `rebuild`: how is the answer made again, as in `rebuild = load_order(tx, kept)`?",
+                );
+            }
+            return None;
+        }
+        (None, Some(rebuild)) => {
+            if args.keep.is_absent() {
+                errors.at(
+                    rebuild.name,
+                    "`rebuild` needs `keep`: what is it made from, as in `keep = |order: &Order| order.id`?",
+                );
+            }
+            return None;
+        }
+        (None, None) => return None,
+    };
+    if let Some(argument) = function
+        .bindings
+        .iter()
+        .find(|binding| binding.name() == KEPT)
+    {
+        errors.at(
+            argument.ident.span(),
+            "with `keep` the name `kept` is taken by what is kept: rename the argument",
+        );
+        return None;
+    }
+    let tokens = rebuild.value.to_token_stream();
+    let name = find(&tokens, KEPT).unwrap_or_else(|| Ident::new(KEPT, Span::call_site()));
+    Some(Keep {
+        part: keep.value.clone(),
+        name,
+        rebuild: rename_self(tokens, &function.bindings),
+    })
+}
+
+/// The name as the user wrote it, wherever a macro may have put it together.
+fn find(tokens: &TokenStream, name: &str) -> Option<Ident> {
+    tokens.clone().into_iter().find_map(|token| match token {
+        TokenTree::Ident(ident) if ident == name => Some(ident),
+        TokenTree::Group(group) => find(&group.stream(), name),
+        _ => None,
     })
 }
 

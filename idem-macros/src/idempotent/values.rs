@@ -7,9 +7,11 @@ use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, LitStr, Token, UnOp};
 
-use super::args::{ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, RecordErr, Ttl, Value};
+use super::args::{
+    ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Ttl, Value,
+};
 use crate::crate_path::CratePath;
-use crate::duration;
+use crate::{duration, size};
 
 /// At least this long, so that a renewal can arrive in time.
 const MIN_LEASE_MILLIS: u64 = 100;
@@ -49,6 +51,11 @@ impl Argument {
 
     /// A duration in either form: `wait = "5s"`, `wait = 5s`.
     fn duration(&self) -> Option<syn::Result<u64>> {
+        self.measure(duration::parse)
+    }
+
+    /// A number with a unit, as text or as tokens.
+    fn measure(&self, parse: fn(&str) -> Result<u64, String>) -> Option<syn::Result<u64>> {
         let text = match &self.value {
             Value::Text(text) => text.value(),
             Value::Expr(Expr::Lit(lit)) => match &lit.lit {
@@ -61,7 +68,20 @@ impl Argument {
             }
             _ => return None,
         };
-        Some(duration::parse(&text).or_else(|message| self.refuse(message)))
+        Some(parse(&text).or_else(|message| self.refuse(message)))
+    }
+
+    /// One of two words; the first is what happens anyway.
+    fn policy(&self, default: &str, other: &str) -> syn::Result<Policy> {
+        match self.word() {
+            Some(word) if word == default => Ok(Policy::Default),
+            Some(word) if word == other => Ok(Policy::Other),
+            Some(word) => self.refuse(format_args!(
+                "unknown `{}` `{word}`: there are `{default}` and `{other}`",
+                self.name
+            )),
+            None => self.wrong_kind(),
+        }
     }
 
     fn number(&self) -> Option<syn::Result<u32>> {
@@ -96,7 +116,7 @@ pub(super) fn key(arg: &Argument) -> syn::Result<Key> {
     }
 }
 
-pub(super) fn store(arg: &Argument) -> syn::Result<Expr> {
+pub(super) fn expression(arg: &Argument) -> syn::Result<Expr> {
     match &arg.value {
         Value::Expr(Expr::Lit(_)) => arg.wrong_kind(),
         Value::Expr(expr) => Ok(expr.clone()),
@@ -208,19 +228,44 @@ pub(super) fn lease(arg: &Argument) -> syn::Result<u64> {
     }
 }
 
+pub(super) fn on_cancel(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("hold", "release")
+}
+
+pub(super) fn on_crash(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("rerun", "hold")
+}
+
+pub(super) fn on_lost_lease(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("cancel", "continue")
+}
+
 pub(super) fn record_err(arg: &Argument) -> syn::Result<RecordErr> {
     if arg.word().as_deref() == Some("all") {
         return Ok(RecordErr::All);
     }
+    function(arg).map(RecordErr::If)
+}
+
+/// A closure, or the path of a function.
+pub(super) fn function(arg: &Argument) -> syn::Result<Expr> {
     let expr = match &arg.value {
         Value::Text(text) => text.parse().or_else(|_| arg.wrong_kind())?,
         Value::Expr(expr) => expr.clone(),
         _ => return arg.wrong_kind(),
     };
     match expr {
-        Expr::Path(_) | Expr::Closure(_) => Ok(RecordErr::If(expr)),
+        Expr::Path(_) | Expr::Closure(_) => Ok(expr),
         _ => arg.wrong_kind(),
     }
+}
+
+pub(super) fn max_outcome(arg: &Argument) -> syn::Result<u64> {
+    arg.measure(size::parse).unwrap_or_else(|| arg.wrong_kind())
+}
+
+pub(super) fn oversize(arg: &Argument) -> syn::Result<Policy> {
+    arg.policy("refuse", "tombstone")
 }
 
 pub(super) fn codec(arg: &Argument) -> syn::Result<Codec> {

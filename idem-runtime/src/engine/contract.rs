@@ -87,7 +87,7 @@ impl<T, E> Contract<T, E> {
     ///
     /// # Errors
     /// Always.
-    pub fn refuse(&self, error: Error) -> Result<T, E> {
+    pub fn refuse<U>(&self, error: Error) -> Result<U, E> {
         Err((self.refuse)(error))
     }
 

@@ -32,6 +32,8 @@ enum Kind {
 pub enum Driven<R> {
     /// With a result.
     Finished(R),
+    /// It did not run: the backstop gave this.
+    Known(R),
     /// It was dropped, because its lease was lost.
     LeaseLost,
 }

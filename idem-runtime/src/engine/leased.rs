@@ -161,9 +161,7 @@ fn refusal(call: &Call, reserved: &Reserved) -> Error {
     match reserved {
         Reserved::Mismatch => call.error(ErrorKind::FingerprintMismatch),
         Reserved::Abandoned => call.error(ErrorKind::Abandoned),
-        Reserved::OutcomeGone => call
-            .error(ErrorKind::OutcomeUndecodable)
-            .detail("the outcome is no longer kept"),
+        Reserved::OutcomeGone => call.error(ErrorKind::OutcomeGone),
         Reserved::Granted(_) | Reserved::Completed { .. } | Reserved::InProgress { .. } => {
             call.error(ErrorKind::StoreUnavailable)
         }

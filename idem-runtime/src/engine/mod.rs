@@ -9,6 +9,7 @@
 #![allow(clippy::exhaustive_enums, clippy::large_enum_variant)]
 
 mod backoff;
+mod backstop;
 #[cfg(feature = "_sqlx")]
 mod behind;
 mod call_path;
@@ -19,6 +20,7 @@ mod driver;
 #[cfg(feature = "_sqlx")]
 mod finish;
 mod guard;
+mod keep;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
@@ -34,11 +36,13 @@ use bytes::Bytes;
 
 #[cfg(feature = "_sqlx")]
 pub(crate) use backoff::Backoff;
+pub use backstop::{Backstop, Said};
 pub use call_path::fence;
 pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
 #[cfg(feature = "_sqlx")]
 pub(crate) use finish::run_to_end;
+pub use keep::{Keep, Rebuilt, rebuilt};
 pub use leased::share;
 #[cfg(feature = "_sqlx")]
 pub use owned::{Closed, OwnedRun, close, close_or_again, open};
@@ -46,7 +50,8 @@ pub use owned::{Closed, OwnedRun, close, close_or_again, open};
 use crate::clock::Moment;
 use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::{Answered, Report};
-use crate::operation::Call;
+use crate::operation::{Call, Oversize};
+use crate::outcome;
 
 /// What a store expression evaluates to: something a reservation can be made in.
 #[diagnostic::on_unimplemented(
@@ -129,6 +134,7 @@ pub async fn enter<T, E, A: Access>(
     contract: &Contract<T, E>,
 ) -> Entered<T, E, A::Run> {
     let report = Report::claim();
+    let call = call.reporting(report.clone());
     let id = call.id();
     match access.reserve(call).await {
         Ok(Step::Run(run)) => {
@@ -165,13 +171,20 @@ pub async fn leave<T, E, A: Access>(
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
 ) -> Result<T, E> {
-    let result = match driven {
-        Driven::Finished(result) => result,
+    let (result, known) = match driven {
+        Driven::Finished(result) => (result, false),
+        Driven::Known(result) => (result, true),
         Driven::LeaseLost => return contract.refuse(run.call().error(ErrorKind::LostOwnership)),
     };
     run.body_ended();
-    let settlement = match contract.settlement(run.call(), &result) {
-        Ok(settlement) => settlement,
+    if known {
+        run.call().answered_by_backstop(result.is_ok());
+    }
+    let settlement = match contract.settlement(run.call(), &result, known) {
+        Ok(Ending::Settle(settlement)) => settlement,
+        Ok(Ending::TooLarge(outcome)) => {
+            return contract.refuse(access.too_large(run, outcome).await);
+        }
         Err(error) => return contract.refuse(access.unrecordable(run, error)),
     };
     match access.settle(run, settlement).await {
@@ -188,22 +201,52 @@ impl Replay {
     }
 }
 
+/// What a result comes to.
+#[derive(Debug)]
+enum Ending {
+    Settle(Settlement),
+    /// This outcome is larger than the operation records.
+    TooLarge(Bytes),
+}
+
 impl<T, E> Contract<T, E> {
-    /// How a body's result is settled.
+    /// How a body's result, or what a backstop knew instead, is settled.
     ///
     /// # Errors
     /// The outcome cannot be recorded.
-    fn settlement(&self, call: &Call, result: &Result<T, E>) -> Result<Settlement, Error> {
+    fn settlement(&self, call: &Call, result: &Result<T, E>, known: bool) -> Result<Ending, Error> {
         let encoded = match result {
             Ok(value) => self.encode_ok(call, value).map(Some),
+            // The body has not run: whatever kept the backstop from looking says nothing final.
+            Err(_) if known => Ok(None),
             Err(error) => self.encode_final(call, error),
         };
         match encoded {
-            Ok(Some(outcome)) => Ok(Settlement::Complete(outcome)),
-            Ok(None) => Ok(Settlement::Release),
+            Ok(Some(outcome)) => Ok(fitting(call, outcome, result.is_ok())),
+            Ok(None) => Ok(Ending::Settle(Settlement::Release)),
             Err(error) => Err(call.name(error)),
         }
     }
+}
+
+/// Only a value may be missing from its record: an error without its text decides nothing.
+fn fitting(call: &Call, outcome: Bytes, is_value: bool) -> Ending {
+    let bytes = outcome::payload_bytes(&outcome);
+    if bytes <= call.max_outcome() {
+        return Ending::Settle(Settlement::Complete(outcome));
+    }
+    match call.oversize() {
+        Oversize::Tombstone if is_value => {
+            Ending::Settle(Settlement::Complete(outcome::oversize(bytes)))
+        }
+        Oversize::Tombstone | Oversize::Refuse => Ending::TooLarge(outcome),
+    }
+}
+
+fn too_large(call: &Call, outcome: &[u8]) -> Error {
+    let (bytes, most) = (outcome::payload_bytes(outcome), call.max_outcome());
+    call.error(ErrorKind::OutcomeTooLarge)
+        .detail(format!("it has {bytes} bytes, at most {most} are recorded"))
 }
 
 impl<A: Access> AccessExt for A {}
@@ -218,5 +261,21 @@ trait AccessExt: Access {
             Effect::None
         };
         error.effect_is(effect)
+    }
+
+    /// The outcome is larger than the operation records. A transaction cannot commit its reservation.
+    /// With a lease the effect is done: that much is recorded, or the call would run again once the
+    /// lease is over.
+    async fn too_large(&mut self, run: Self::Run, outcome: Bytes) -> Error {
+        let error = too_large(run.call(), &outcome);
+        if !run.driver().is_leased() {
+            return error;
+        }
+        let marker = outcome::oversize(outcome::payload_bytes(&outcome));
+        let error = error.effect_is(Effect::Done).carrying(outcome);
+        match self.settle(run, Settlement::Complete(marker)).await {
+            Ok(()) => error,
+            Err(cause) => error.caused_by(cause),
+        }
     }
 }

@@ -131,6 +131,11 @@ pub fn oversize(bytes: u64) -> Bytes {
     out.into()
 }
 
+/// The size of what is encoded in the envelope.
+pub(crate) fn payload_bytes(envelope: &[u8]) -> u64 {
+    envelope.len().saturating_sub(envelope::HEADER_BYTES) as u64
+}
+
 /// Whether the envelope holds a final error.
 #[must_use]
 pub fn is_err(envelope: &[u8]) -> bool {
@@ -149,7 +154,7 @@ pub fn recorded(envelope: &[u8]) -> Result<Recorded<'_>, Error> {
 ///
 /// # Errors
 /// [`ErrorKind::OutcomeUndecodable`]: the record is of an unknown form, holds no `Ok` value, or does
-/// not read as `T`.
+/// not read as `T`. [`ErrorKind::OutcomeGone`]: it says that there was an outcome.
 pub fn decode_ok<T: DeserializeOwned>(envelope: &[u8]) -> Result<T, Error> {
     decode(envelope, Kind::Ok, None)
 }
@@ -185,6 +190,10 @@ fn decode<T: DeserializeOwned>(
     schema: Option<u32>,
 ) -> Result<T, Error> {
     let envelope = Envelope::read(envelope)?;
+    if let Kind::Tombstone | Kind::Oversize = envelope.kind {
+        let detail = format!("the record holds {}", envelope.kind.describe());
+        return Err(Error::new(ErrorKind::OutcomeGone).detail(detail));
+    }
     if envelope.kind != wanted {
         return Err(undecodable(format!(
             "the record holds {}, not {}",

@@ -81,8 +81,6 @@ fn what_does_not_read_is_named() {
             b"\x01\x02\x01\0\0\0\x001",
             "holds a final error, not an `Ok` value",
         ),
-        (b"\x01\x03\0\0\0\0\0", "holds a tombstone"),
-        (b"\x01\x04\0\0\0\0\0", "too large to be kept"),
         (b"\x01\x01\x01\0\0\0\x001 1", "trailing characters"),
         (b"\x01\x01\x01\0\0\0\0", "EOF"),
     ] {
@@ -90,6 +88,19 @@ fn what_does_not_read_is_named() {
         assert!(text.contains(expected), "{text}");
     }
     assert!(recorded(b"\x01\x04\0\0\0\0\0").is_err());
+}
+
+#[test]
+fn an_outcome_that_is_not_kept_is_gone_and_not_unreadable() {
+    for (envelope, expected) in [
+        (tombstone(), "holds a tombstone"),
+        (oversize(70_000), "too large to be kept"),
+    ] {
+        let error = decode_ok::<u64>(&envelope).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::OutcomeGone);
+        assert_eq!(error.effect(), Effect::Done);
+        assert!(error.to_string().contains(expected), "{error}");
+    }
 }
 
 /// The first version of a result type, then two later ones.

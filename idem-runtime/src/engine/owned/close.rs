@@ -10,9 +10,9 @@ use super::{OwnedRun, depart, jitter, replayed};
 use crate::engine::behind::Behind;
 use crate::engine::coalesce::Leader;
 use crate::engine::transaction::{self, polling};
-use crate::engine::{Contract, Driven, Settlement, Step};
+use crate::engine::{Contract, Driven, Ending, Settlement, Step, too_large};
 use crate::error::{Effect, Error, ErrorKind};
-use crate::observe::{Answered, Report};
+use crate::observe::Answered;
 use crate::operation::Call;
 use crate::protocol::Owner;
 use crate::store::sql::{Dialect, Records};
@@ -22,6 +22,8 @@ use crate::store::sql::{Dialect, Records};
 pub enum Closed<T, E, D: Dialect> {
     /// The call's answer.
     Answer(Result<T, E>),
+    /// What another call has recorded meanwhile: the transaction was given up.
+    Replay(Result<T, E>),
     /// The database gave the transaction up; the body is to run again in this one.
     Again(OwnedRun<D>),
 }
@@ -64,23 +66,21 @@ pub async fn close_or_again<T, E, D: Dialect>(
         behind,
         call,
         leader,
-        report,
     } = begun;
-    let id = call.id();
+    let (id, report) = (call.id(), call.report().clone());
     tokio::time::sleep(jitter(call.retries() - retries + 1)).await;
     let mut polling = polling(&call);
     let step = depart(&pool, &records, behind, call, leader, &mut polling).await;
     let (answered, answer) = match step {
         Ok(Step::Run(mut run)) => {
             run.retries = retries - 1;
-            run.report = report;
             return Closed::Again(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract),
         Err(error) => (Answered::Refused, contract.refuse(error)),
     };
     report.answered(id, answered);
-    Closed::Answer(answer)
+    Closed::Replay(answer)
 }
 
 /// What it takes to begin again.
@@ -90,7 +90,6 @@ struct Begun<D: Dialect> {
     behind: Behind,
     call: Call,
     leader: Leader,
-    report: Report,
 }
 
 enum Finished<T, E, D: Dialect> {
@@ -115,12 +114,12 @@ async fn finish<T, E, D: Dialect>(
         running,
         leader,
         behind,
-        report,
         ..
     } = run;
-    let result = match driven {
-        Driven::Finished(result) => result,
-        Driven::LeaseLost => contract.refuse(call.error(ErrorKind::LostOwnership)),
+    let (result, known) = match driven {
+        Driven::Finished(result) => (result, false),
+        Driven::Known(result) => (result, true),
+        Driven::LeaseLost => (contract.refuse(call.error(ErrorKind::LostOwnership)), false),
     };
     let begun = Begun {
         pool,
@@ -128,7 +127,6 @@ async fn finish<T, E, D: Dialect>(
         behind,
         call,
         leader,
-        report,
     };
     // Asked first: a lost transaction is no answer of the function, whatever it calls final.
     if let Err(error) = &result
@@ -140,8 +138,15 @@ async fn finish<T, E, D: Dialect>(
             begun,
         };
     }
-    let settlement = match contract.settlement(&begun.call, &result) {
-        Ok(settlement) => settlement,
+    if known {
+        begun.call.answered_by_backstop(result.is_ok());
+    }
+    let settlement = match contract.settlement(&begun.call, &result, known) {
+        Ok(Ending::Settle(settlement)) => settlement,
+        Ok(Ending::TooLarge(outcome)) => {
+            let _ = tx.rollback().await;
+            return Finished::Answer(contract.refuse(too_large(&begun.call, &outcome)));
+        }
         Err(error) => {
             let _ = tx.rollback().await;
             return Finished::Answer(contract.refuse(error.effect_is(Effect::None)));

@@ -36,7 +36,6 @@ pub struct OwnedRun<D: Dialect> {
     running: Running,
     leader: Leader,
     behind: Behind,
-    report: Report,
     retries: u32,
 }
 
@@ -67,7 +66,7 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
     contract: &Contract<T, E>,
 ) -> Entered<T, E, OwnedRun<P::Db>> {
     let report = Report::claim();
-    let mut call = call;
+    let mut call = call.reporting(report.clone());
     call.enter_namespace(pool.records().namespace_str());
     let id = call.id();
     let step = match pool.ask(id).await {
@@ -78,9 +77,8 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
         }
     };
     let (answered, answer) = match step {
-        Ok(Step::Run(mut run)) => {
+        Ok(Step::Run(run)) => {
             report.answered(id, Answered::FirstRun);
-            run.report = report;
             return Entered::Run(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract),
@@ -216,7 +214,6 @@ async fn depart<D: Dialect>(
                 running,
                 leader,
                 behind,
-                report: Report::nobody(),
                 retries,
             }));
         }

@@ -1,0 +1,16 @@
+use idem::{MemoryStore, idempotent};
+
+pub struct Order {
+    id: u64,
+}
+
+async fn load(id: u64) -> Result<Order, idem::Error> {
+    Ok(Order { id })
+}
+
+#[idempotent(key = "{id}", ttl = "1d", store = store, keep = |order: &Order| &order.id, rebuild = load(*kept))]
+async fn create(store: &MemoryStore, id: u64) -> Result<Order, idem::Error> {
+    Ok(Order { id })
+}
+
+fn main() {}
