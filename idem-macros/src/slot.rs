@@ -58,10 +58,6 @@ impl<T> Slot<T> {
         }
     }
 
-    pub(crate) fn is_absent(&self) -> bool {
-        matches!(self, Self::Absent)
-    }
-
     pub(crate) fn value(&self) -> Option<&T> {
         self.given().map(|given| &given.value)
     }

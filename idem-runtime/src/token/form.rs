@@ -11,6 +11,7 @@ use crate::retention::Retention;
 
 /// The first byte of a token tells its kind; another form takes another number.
 const STORED: u8 = 1;
+#[cfg(feature = "_sqlx")]
 pub(super) const SIGNED: u8 = 2;
 
 const SECRET_BYTES: usize = 24;

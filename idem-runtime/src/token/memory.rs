@@ -10,6 +10,8 @@ use crate::clock::{Clock, Moment, SystemClock};
 use crate::key::RecordId;
 
 /// Tokens of this process, for tests and for services of one process whose tokens may end with it.
+///
+/// What has expired stays until [`MemoryTokens::purge`].
 #[derive(Clone)]
 pub struct MemoryTokens {
     rows: Arc<Mutex<HashMap<RecordId, Row>>>,
@@ -104,7 +106,7 @@ impl MemoryTokens {
         Ok(Hold { tokens, id })
     }
 
-    /// Removes what has expired; says how many.
+    /// Removes what has expired; says how many. Answers depend on it only in their reason.
     pub fn purge(&self) -> usize {
         let now = self.clock.now();
         let mut rows = self.rows();

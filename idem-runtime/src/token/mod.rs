@@ -17,6 +17,7 @@
 
 mod error;
 mod form;
+#[cfg(feature = "_sqlx")]
 mod keys;
 mod memory;
 #[cfg(feature = "_sqlx")]
@@ -28,6 +29,7 @@ mod stored;
 
 pub use error::{Reason, TokenError};
 pub use form::{Consumed, Token};
+#[cfg(feature = "_sqlx")]
 pub use keys::{KeyError, SigningKeys};
 pub use memory::{Hold, MemoryTokens};
 #[cfg(feature = "_sqlx")]

@@ -7,7 +7,7 @@ use sqlx::Pool;
 
 use crate::world::{HOUR, Tokens, reason};
 
-idem_test_support::child_roles!(consumes);
+idem_test_support::child_roles!(consumes, dies);
 
 fn kind(name: &str) -> Tokens {
     if name == "signed" {
@@ -61,11 +61,42 @@ async fn each_token_is_consumed_once<D: TokenDialect>(pool: &Pool<D>, url: &str)
     }
 }
 
+/// Arguments: URL, kind, and a token.
+async fn dies(args: Args) {
+    if args.get(0).starts_with("sqlite") {
+        let pool = sqlx::SqlitePool::connect(args.get(0)).await.unwrap();
+        hold(pool, args).await;
+    } else {
+        hold(sqlx::PgPool::connect(args.get(0)).await.unwrap(), args).await;
+    }
+}
+
+async fn hold<D: TokenDialect>(pool: Pool<D>, args: Args) {
+    let mut tx = D::begin(&pool).await.unwrap();
+    let consumed = kind(args.get(1)).consume(&mut tx, args.get(2)).await;
+    consumed.unwrap();
+    say("consumed");
+    std::future::pending().await
+}
+
+async fn a_killed_call_does_not_burn_its_token<D: TokenDialect>(pool: &Pool<D>, url: &str) {
+    for name in ["signed", "stored"] {
+        let token = kind(name).issue(pool, HOUR).await;
+        let child = child("dies").arg(url).arg(name).arg(token.as_str());
+        let mut child = child.spawn();
+        child.wait_for("consumed").await;
+        child.kill9();
+        // Waits until the server has noticed.
+        kind(name).spend(pool, token.as_str()).await.unwrap();
+    }
+}
+
 #[tokio::test]
 async fn tok_02_three_processes_on_postgres() {
     let database = Postgres::database().await;
     let pool = database.pool(2).await;
     each_token_is_consumed_once(&pool, database.url()).await;
+    a_killed_call_does_not_burn_its_token(&pool, database.url()).await;
 }
 
 #[tokio::test]
@@ -73,4 +104,5 @@ async fn tok_02_three_processes_on_sqlite() {
     let file = Sqlite::file().await;
     let pool = file.pool(2).await;
     each_token_is_consumed_once(&pool, &file.url()).await;
+    a_killed_call_does_not_burn_its_token(&pool, &file.url()).await;
 }
