@@ -69,8 +69,9 @@ pub(super) fn machine(input: &DeriveInput, errors: &mut Errors) -> Option<Machin
         .map(|draft| draft.exits(input, &drafts, errors))
         .collect();
     let initial = initial?;
-    // A misspelt target would be reported a second time, as a state that is not reached.
-    if errors.count() == before {
+    // A target that was refused would be reported again, as a state that is not reached.
+    let read = |draft: &Draft<'_>| draft.args.to.given().is_some() || draft.args.to.is_absent();
+    if errors.count() == before && drafts.iter().all(read) {
         check_reachable(&drafts, &exits, initial, errors);
     }
     let states = drafts.into_iter().zip(exits).map(|(draft, exits)| State {
