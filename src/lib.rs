@@ -17,3 +17,7 @@ pub use idem_runtime::store::memory::MemoryStore;
 
 #[doc(hidden)]
 pub use idem_runtime::__private;
+
+#[cfg(all(doctest, feature = "full"))]
+#[doc = include_str!("../docs/guide/state-machine.md")]
+mod guide {}

@@ -8,6 +8,10 @@
     clippy::panic,
     reason = "a test that cannot go on fails"
 )]
+#![allow(
+    clippy::duplicate_mod,
+    reason = "what holds on every database is tested on each"
+)]
 
 mod derive;
 mod fixture;
