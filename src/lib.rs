@@ -21,10 +21,12 @@ pub use idem_runtime::store::memory::MemoryStore;
 pub use idem_runtime::__private;
 
 /// The pages under `docs/guide` whose code is compiled and run with the other examples.
-#[cfg(all(doctest, feature = "postgres"))]
+#[cfg(all(doctest, feature = "full"))]
 mod guide {
     #[doc = include_str!("../docs/guide/optimistic-lock.md")]
     struct OptimisticLock;
+    #[doc = include_str!("../docs/guide/state-machine.md")]
+    struct StateMachine;
     #[doc = include_str!("../docs/guide/tokens.md")]
     struct Tokens;
 }

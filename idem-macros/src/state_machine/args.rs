@@ -46,6 +46,7 @@ impl MachineArgs {
                 let path = path.and_then(|value| CratePath::from_expr(&value));
                 args.krate.set(&name, path, errors);
             } else {
+                args.column.excuse();
                 let near = near(&name, &["column", "crate"]);
                 errors.at(
                     name.span(),
@@ -72,6 +73,8 @@ impl StateArgs {
             } else if name == "rename" {
                 args.rename.set(&name, rename(&name, rest), errors);
             } else {
+                args.initial.excuse();
+                args.to.excuse();
                 let near = near(&name, &["initial", "terminal", "to", "rename"]);
                 errors.at(
                     name.span(),
