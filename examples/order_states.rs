@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 use sqlx::{Sqlite, Transaction};
 
-/// What may become of an order. The texts stand in a column of 16 characters.
+/// What may become of an order.
 #[derive(StateMachine, Clone, Copy, Debug, PartialEq, Eq)]
 #[state_machine(column = 16)]
 enum Status {
@@ -44,8 +44,8 @@ enum OrderError {
     Database(#[from] sqlx::Error),
 }
 
-/// A payment notice: its own key makes a repeat of it a replay, the state makes a second notice for
-/// the same order a success without effect, and a notice for a cancelled order an error.
+/// The key makes a repeat of a notice a replay; the state makes another notice for the same order a
+/// success without effect, and one for a cancelled order an error.
 #[idempotent(key = "notice:{notice}", ttl = "30d", store = "tx")]
 async fn pay(
     orders: &Transition<Status>,
@@ -67,7 +67,6 @@ async fn pay(
 
 #[tokio::main]
 async fn main() -> Result<(), OrderError> {
-    // A database in memory is as long as its one connection.
     let pool = SqlitePoolOptions::new()
         .max_connections(1)
         .connect("sqlite::memory:")
@@ -115,7 +114,6 @@ async fn call(
             tx.commit().await?;
             Ok(format!("{answer:?}"))
         }
-        // The transaction is rolled back when it is dropped.
         Err(OrderError::Status(refused)) => Ok(format!("refused: {refused}")),
         Err(error) => Err(error),
     }

@@ -155,6 +155,25 @@ async fn a_column_of_an_enumerated_type_will_do() {
 }
 
 #[tokio::test]
+async fn a_column_of_an_enumerated_type_will_do_on_mysql() {
+    let shop = mysql::Shop::open().await;
+    shop.run(
+        "CREATE TABLE typed (id BIGINT PRIMARY KEY, status \
+         ENUM('pending', 'paid', 'refunding', 'refunded', 'closed') NOT NULL) ENGINE = InnoDB",
+    )
+    .await;
+    shop.run("INSERT INTO typed VALUES (1, 'pending')").await;
+    let typed = idem::machine::Transition::in_table("typed")
+        .build()
+        .unwrap();
+    let mut conn = shop.pool.acquire().await.unwrap();
+    let paid = typed.apply(&mut conn, 1_i64, Status::Paid).await.unwrap();
+    assert!(paid.is_applied());
+    let again = typed.apply(&mut conn, 1_i64, Status::Paid).await.unwrap();
+    assert_eq!(again, Transitioned::AlreadyThere);
+}
+
+#[tokio::test]
 async fn states_are_bound_as_an_array() {
     let shop = postgres::Shop::open().await;
     shop.order(1, "paid").await;
