@@ -41,6 +41,7 @@ async fn ttl_05_an_expired_record_counts_as_absent_purged_or_not() {
             assert_eq!(records.purge(&db.pool, 10).await.unwrap(), 1);
         }
         assert_eq!(records.lookup(&db.pool, id).await.unwrap(), None);
+        assert!(!records.forget(&db.pool, id).await.unwrap());
         let second = pay_and_keep(&db.pool, "1", SHORT, body.clone()).await;
         assert_ne!(*second.as_ref().unwrap(), first.unwrap());
         assert_eq!(body.runs(), 2);

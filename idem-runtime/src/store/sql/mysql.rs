@@ -98,7 +98,9 @@ impl Dialect for MySql {
                  /*M! AND @@in_transaction = 1 */",
             ),
             // An unfinished row too: its call was committed midway, or is waited for.
-            forget: sql("DELETE FROM {table} WHERE id = ?"),
+            // One whose time is over counts as absent already, purged or not.
+            forget: sql("DELETE FROM {table} WHERE id = ? \
+                 AND coalesce(expires_at > UTC_TIMESTAMP(3), true)"),
             // Both in one packet: the level must not be left to somebody else's transaction. Under
             // REPEATABLE READ the gaps in the index would hold up calls that reserve or complete, and a
             // small table would be scanned from the wrong end, into rows that are held.
