@@ -50,7 +50,9 @@ impl Server {
             .args(["--no-defaults", "--skip-networking", &data, &user])
             .arg(format!("--socket={}", socket.display()))
             .arg(format!("--log-error={}", home.join("log").display()))
+            .arg(format!("--tmpdir={}", home.display()))
             .args(["--max-connections=400", "--innodb-buffer-pool-size=64M"])
+            .arg("--open-files-limit=8192")
             .args([
                 "--innodb-flush-log-at-trx-commit=2",
                 "--performance-schema=off",
