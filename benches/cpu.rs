@@ -47,12 +47,12 @@ impl Servers {
         }
     }
 
-    /// Given processes.
-    pub fn pids(pids: impl IntoIterator<Item = u32>) -> Self {
-        Self {
-            postgres: None,
-            pids: pids.into_iter().map(|pid| pid.to_string()).collect(),
-        }
+    /// These processes as well.
+    #[must_use]
+    pub fn and_pids(mut self, pids: impl IntoIterator<Item = u32>) -> Self {
+        self.pids
+            .extend(pids.into_iter().map(|pid| pid.to_string()));
+        self
     }
 
     pub(crate) async fn total(&self) -> f64 {

@@ -148,3 +148,9 @@ pub fn median(values: impl Iterator<Item = f64>) -> f64 {
         n => (values[n / 2 - 1] + values[n / 2]) / 2.0,
     }
 }
+
+/// Whether the `n`th call of a mixed load repeats one of `recorded` calls, and which.
+pub fn repeats<const PERCENT: u64>(n: u64, recorded: u64) -> Option<u64> {
+    let mixed = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
+    (mixed % 100 < PERCENT).then_some(mixed / 100 % recorded)
+}

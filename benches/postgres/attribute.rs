@@ -1,10 +1,11 @@
 //! The same work through the attribute.
 
 use idem::idempotent;
+use idem_benches::repeats;
 use sqlx::{PgPool, PgTransaction};
 
+use crate::RECORDED;
 use crate::by_hand::{Failure, Order, business};
-use crate::{RECORDED, repeats};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
@@ -76,7 +77,7 @@ pub(crate) async fn owned_replay(pool: &PgPool, n: u64) -> Result<(), Failure> {
 pub(crate) async fn mixed<const PERCENT: u64>(pool: &PgPool, n: u64) -> Result<(), Failure> {
     create_owned(
         pool,
-        repeats::<PERCENT>(n).unwrap_or(n | 1 << 62 | PERCENT << 48),
+        repeats::<PERCENT>(n, RECORDED).unwrap_or(n | 1 << 62 | PERCENT << 48),
     )
     .await?;
     Ok(())

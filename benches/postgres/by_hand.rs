@@ -2,11 +2,12 @@
 
 use std::hash::{DefaultHasher, Hash, Hasher};
 
+use idem_benches::repeats;
 use serde::{Deserialize, Serialize};
 use sqlx::{PgConnection, PgPool, Row as _};
 use uuid::Uuid;
 
-use crate::repeats;
+use crate::RECORDED;
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Order {
@@ -117,7 +118,7 @@ pub(crate) async fn select(pool: &PgPool, n: u64) -> Result<(), Failure> {
 }
 
 pub(crate) async fn mixed<const PERCENT: u64>(pool: &PgPool, n: u64) -> Result<(), Failure> {
-    match repeats::<PERCENT>(n) {
+    match repeats::<PERCENT>(n, RECORDED) {
         Some(old) => select(pool, old).await,
         None => first(pool, n ^ (PERCENT << 56)).await,
     }

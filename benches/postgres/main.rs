@@ -129,12 +129,6 @@ fn sections(pool: &PgPool) -> Vec<(&'static str, Vec<Variant>)> {
     ]
 }
 
-/// Whether the `n`th call of a mixed load repeats a recorded one, and which.
-fn repeats<const PERCENT: u64>(n: u64) -> Option<u64> {
-    let mixed = (n ^ (n >> 31)).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 33;
-    (mixed % 100 < PERCENT).then_some(mixed / 100 % RECORDED)
-}
-
 async fn prepare(pool: &PgPool) {
     let drop = "DROP TABLE IF EXISTS bench_order, bench_account, idem_record, idem_record_never, idem_record_schema";
     sqlx::query(drop).execute(pool).await.expect("clean tables");

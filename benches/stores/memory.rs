@@ -18,9 +18,12 @@ use quick_cache::sync::Cache;
 use serde::{Deserialize, Serialize};
 use stats_alloc::Region;
 
-use crate::{ALLOCATOR, RECORDED};
+use crate::ALLOCATOR;
+
+pub(crate) const TITLE: &str = "memory: replay, one caller";
 
 const CALLS: u64 = 100_000;
+const RECORDED: u64 = 1000;
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 struct Order {
@@ -134,7 +137,7 @@ pub(crate) async fn compare(rounds: usize) {
         "decoding the outcome alone (JSON, 190 bytes)",
         "whole call of an annotated function: key, digests, look-up, decoding",
     ];
-    println!("\n### replay from memory, one caller, {rounds} rounds of {CALLS} calls\n");
+    println!("\n### {TITLE}, {rounds} rounds of {CALLS} calls\n");
     println!("| what | ns | × bare get | allocations |");
     println!("|---|---|---|---|");
     let base = median(samples[0].iter().map(|sample| sample.0));

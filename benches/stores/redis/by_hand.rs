@@ -1,10 +1,11 @@
 //! What one writes without a framework.
 
+use idem_benches::repeats;
 use redis::{RedisResult, Value};
 
-use crate::attribute::{self, Order};
-use crate::steps::{id, outcome};
-use crate::{Both, RECORDED, repeats};
+use super::attribute::{self, Order};
+use super::steps::{id, outcome};
+use super::{Both, RECORDED};
 
 fn key(n: u64) -> String {
     format!("hand:{{{}}}", id(n))
@@ -100,7 +101,7 @@ pub(crate) async fn first(both: &Both, n: u64) -> RedisResult<()> {
 }
 
 pub(crate) async fn mixed<const PERCENT: u64>(both: &Both, n: u64) -> RedisResult<()> {
-    match repeats::<PERCENT>(n) {
+    match repeats::<PERCENT>(n, RECORDED) {
         Some(n) => set_nx_get(both, n).await,
         None => first(both, n).await,
     }

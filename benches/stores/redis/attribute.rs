@@ -5,7 +5,7 @@ use idem::key::RecordId;
 use idem::store::redis::RedisStore;
 use serde::{Deserialize, Serialize};
 
-use crate::{Both, RECORDED};
+use super::{Both, RECORDED};
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 pub(crate) struct Order {

@@ -3,13 +3,16 @@
 use idem::idempotent;
 use idem::store::redis::{RedisFront, RedisStore};
 use idem::store::tiered::{Front, MemoryFront, Stack, Tier};
-use idem_benches::cpu::Servers;
-use idem_benches::{Plan, Variant, compare};
+use idem_benches::{Variant, compare};
 use serde::{Deserialize, Serialize};
-use sqlx::postgres::PgPoolOptions;
 use sqlx::{PgPool, PgTransaction, Row as _};
 
-use crate::RECORDED;
+use tokio::net::TcpListener;
+
+use crate::redis::RECORDED;
+use crate::{Measured, redis};
+
+const TITLE: &str = "tiered: replay";
 
 #[derive(Clone, Debug, Serialize, Deserialize, PartialEq)]
 struct Order {
@@ -83,51 +86,79 @@ fn spread(n: u64) -> u64 {
     (n ^ (n >> 32)) % RECORDED
 }
 
-pub(crate) async fn compare_all(
-    database: &str,
-    redis: Option<&str>,
-    callers: &[usize],
-    plan: Plan,
-) {
-    let pool = PgPoolOptions::new()
-        .max_connections(40)
-        .connect(database)
-        .await
-        .expect("a server");
-    prepare(&pool).await;
+pub(crate) async fn compare_all(pool: &PgPool, url: &str, how: &Measured) {
+    if !how.wants(TITLE) {
+        return;
+    }
+    prepare(pool).await;
+    let both = redis::connect(url).await;
+    redis::prepare(&both).await;
+    let store = RedisStore::builder().namespace("bench").connect_later(url);
+    let remote = RedisFront::on(store.expect("an address"));
     let memory = Tier::new(MemoryFront::new(64 << 20));
-    let mut variants = Vec::new();
+    let stack = Stack::new(MemoryFront::new(64 << 20), remote.clone());
     let base = pool.clone();
-    variants.push(Variant::new("raw SELECT on the pool, decoded", move |n| {
+    let select = Variant::new("raw SELECT on the pool, decoded", move |n| {
         let pool = base.clone();
         async move { drop(select(&pool, spread(n)).await.expect("an answer")) }
-    }));
+    });
     let base = pool.clone();
-    variants.push(Variant::new("attribute on the pool, no front", move |n| {
+    let no_front = Variant::new("attribute on the pool, no front", move |n| {
         let pool = base.clone();
         async move { drop(without(&pool, spread(n)).await.expect("an answer")) }
-    }));
-    variants.push(variant("front in memory", &memory, &pool));
-    let redis = redis.map(|url| {
-        let store = RedisStore::builder().namespace("bench").connect_later(url);
-        RedisFront::on(store.expect("an address"))
     });
-    if let Some(redis) = redis {
-        variants.push(variant("front in Redis", &Tier::new(redis.clone()), &pool));
-        let stack = Stack::new(MemoryFront::new(64 << 20), redis);
-        variants.push(variant("memory before Redis", &Tier::new(stack), &pool));
-    }
-    in_a_transaction(&memory, &pool).await;
+    let leased = Variant::new("attribute on the Redis store, no database", move |n| {
+        let both = both.clone();
+        async move { redis::replay(&both, n).await.expect("an answer") }
+    });
+    let variants = [
+        leased,
+        variant("front in Redis", &Tier::new(remote), pool),
+        variant("front in memory", &memory, pool),
+        variant("memory before Redis", &Tier::new(stack), pool),
+        select,
+        no_front,
+        variant(
+            "front refuses connections",
+            &dead(Dead::Refuses).await,
+            pool,
+        ),
+        variant("front never answers", &dead(Dead::Silent).await, pool),
+    ];
+    in_a_transaction(&memory, pool).await;
     // First repeats fill the fronts; what is measured are the others.
     for variant in &variants {
         for n in 0..RECORDED {
             variant.call(n).await;
         }
     }
-    let servers = Servers::postgres(pool);
-    for clients in callers {
-        compare("tiered replay", &variants, *clients, plan, &servers).await;
+    for clients in &how.callers {
+        compare(TITLE, &variants, *clients, how.plan, &how.servers).await;
     }
+}
+
+/// How a front is dead.
+enum Dead {
+    Refuses,
+    Silent,
+}
+
+/// A front in a Redis that is none.
+async fn dead(how: Dead) -> Tier<RedisFront> {
+    let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let address = listener.local_addr().expect("an address");
+    match how {
+        Dead::Refuses => drop(listener),
+        // The kernel takes connections, and what is sent on them, for nobody.
+        Dead::Silent => {
+            tokio::spawn(async move {
+                std::future::pending::<()>().await;
+                drop(listener);
+            });
+        }
+    }
+    let store = RedisStore::builder().connect_later(format!("redis://{address}"));
+    Tier::new(RedisFront::on(store.expect("an address")))
 }
 
 fn variant<F: Front>(name: &'static str, front: &Tier<F>, pool: &PgPool) -> Variant {

@@ -8,8 +8,9 @@ use idem::retention::Retention;
 use idem::store::redis::RedisStore;
 use idem::store::{Held, Request, Reserved, Store};
 use idem::{Error, ErrorKind};
+use idem_benches::repeats;
 
-use crate::{Both, RECORDED, repeats};
+use super::{Both, RECORDED};
 
 const LEASE: Duration = Duration::from_secs(30);
 
@@ -68,7 +69,7 @@ pub(crate) async fn mixed<const PERCENT: u64>(both: &Both, n: u64) -> Result<(),
     } else {
         "bench.95"
     };
-    match repeats::<PERCENT>(n) {
+    match repeats::<PERCENT>(n, RECORDED) {
         Some(n) => assert_eq!(run(&both.store, n, scope).await?, Some(200)),
         None => assert_eq!(
             run(&both.store, n | 1 << 61 | PERCENT << 48, scope).await?,
