@@ -24,7 +24,7 @@ pub(crate) async fn business(conn: &mut MySqlConnection, n: u64) -> Result<Order
     let id = i64::try_from(n & 0x7fff_ffff_ffff_ffff).unwrap_or(0);
     // Random as order numbers are, so that the index is not appended to.
     let unique = id.wrapping_mul(0x5851_f42d_4c95_7f2d);
-    sqlx::query("INSERT INTO bench_order (id, merchant, cents) VALUES (?, ?, ?)")
+    sqlx::query("INSERT INTO bench_order (id, merchant, cents) VALUES (?, ?, ?) ON DUPLICATE KEY UPDATE id = id")
         .bind(unique)
         .bind("merchant-7")
         .bind(1299_i64)
