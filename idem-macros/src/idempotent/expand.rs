@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, Type};
 
 use super::access::Access;
-use super::args::{Codec, RecordErr, Ttl};
+use super::args::{Codec, RecordErr, Tombstone, Ttl};
 use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
@@ -51,6 +51,10 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
         Ttl::Never => quote_spanned!(ours()=> .retention_forever()),
         Ttl::AtRunTime(_) => quote_spanned!(ours()=> .retention_at_run_time()),
     };
+    let tombstone = operation.tombstone.map(|tombstone| match tombstone {
+        Tombstone::Millis(millis) => quote_spanned!(ours()=> .tombstone_millis(#millis)),
+        Tombstone::Forever => quote_spanned!(ours()=> .tombstone_forever()),
+    });
     let in_progress = operation.in_progress.map(|in_progress| match in_progress {
         InProgress::Wait(millis) => quote_spanned!(ours()=> .wait_millis(#millis)),
         InProgress::Reject => quote_spanned!(ours()=> .reject()),
@@ -91,7 +95,7 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     };
     quote_spanned! {ours()=>
         #private::Operation::new(#private::Scope::#scope)
-            #ttl #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #hide #retries
+            #ttl #tombstone #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #hide #retries
     }
 }
 
