@@ -56,6 +56,10 @@ flaws! {
     EndsAtZero,
     /// There are no tombstones.
     ForgetsWithTheOutcome,
+    /// The outcome is replayed for as long as its key is known.
+    ReplaysFromTheGrave,
+    /// A purge takes the tombstone with the outcome.
+    PurgesTombstones,
     /// A repeated request waits for itself.
     RefusesItself,
 }
@@ -219,9 +223,11 @@ impl Store for PlainStore {
                 false => self.clock.now(),
             }
         };
-        let keep_until = retention
-            .millis()
-            .map(|millis| self.later(from, Duration::from_millis(millis)));
+        let kept = match self.has(Flaw::ReplaysFromTheGrave) {
+            true => retention.known_millis(),
+            false => retention.millis(),
+        };
+        let keep_until = kept.map(|millis| self.later(from, Duration::from_millis(millis)));
         let known_until = match self.has(Flaw::ForgetsWithTheOutcome) {
             true => keep_until,
             false => retention
@@ -312,6 +318,7 @@ impl Store for PlainStore {
             .iter()
             .filter(|(_, at)| {
                 at.record.is_over(now)
+                    || self.has(Flaw::PurgesTombstones) && at.record.is_outcome_gone(now)
                     || self.has(Flaw::PurgesReservations) && at.record.is_lapsed(now)
             })
             .map(|(id, _)| *id)

@@ -200,7 +200,6 @@ pub async fn a_tombstone_outlives_its_outcome<S: Store>(harness: &Harness<S>) {
     let begun = Instant::now();
     for id in ids {
         harness.completed(id, b"paid", kept).await;
-        is_kept(harness, id, KEPT, KEPT_MEANS).await;
     }
     harness.pass(retention * 5 / 4).await;
     for (id, purging) in ids.into_iter().zip([false, true]) {
@@ -232,6 +231,41 @@ pub async fn a_tombstone_outlives_its_outcome<S: Store>(harness: &Harness<S>) {
     }
 }
 
+/// A key is known to the last moment of its tombstone, which begins where the retention ends.
+pub async fn a_tombstone_lasts_for_its_period<S: Store>(harness: &Harness<S>) {
+    let (retention, tombstone) = (harness.lease(), harness.lease() * 2);
+    let kept = done(keep(retention).with_tombstone(tombstone));
+    let id = harness.fresh();
+    let begun = Instant::now();
+    harness.completed(id, b"paid", kept).await;
+    harness.pass_most_of(retention).await;
+    let answer = harness.reserve(&harness.request(id)).await;
+    if harness.not_over(begun, retention) {
+        law(
+            matches!(answer, Reserved::Completed { .. }),
+            KEPT,
+            KEPT_MEANS,
+            &answer,
+        );
+    }
+    harness.pass_rest_of(retention).await;
+    harness.pass_most_of(tombstone).await;
+    let answer = harness.reserve(&harness.request(id)).await;
+    if harness.not_over(begun, retention + tombstone) {
+        law(answer == Reserved::OutcomeGone, KNOWN, KNOWN_MEANS, &answer);
+    }
+    harness.pass_rest_of(tombstone).await;
+    let shown = harness.lookup(id).await;
+    let forgotten = harness.forget(id).await;
+    law(
+        shown.is_none() && !forgotten,
+        "a tombstone that is over counts as absent, purged or not",
+        "answers depend on when the cleaner ran",
+        &(shown, forgotten),
+    );
+    let _ = harness.take(id, OVER, OVER_MEANS).await;
+}
+
 /// A tombstone without an end stays; forgetting it frees the key.
 pub async fn a_tombstone_may_stay_for_ever<S: Store>(harness: &Harness<S>) {
     let id = harness.fresh();
@@ -239,6 +273,12 @@ pub async fn a_tombstone_may_stay_for_ever<S: Store>(harness: &Harness<S>) {
     harness.completed(id, b"paid", kept).await;
     harness.pass(harness.lease() * 5 / 4).await;
     let shown = harness.lookup(id).await.map(|stored| stored.record.state);
+    law(
+        shown == Some(State::Tombstone { until: None }),
+        "a tombstone without an end is shown as one",
+        "a status query tells an end that there is not",
+        &shown,
+    );
     if matches!(harness.time, super::Time::Manual(_)) {
         harness.pass(MAX_RETENTION).await;
     }
@@ -250,7 +290,7 @@ pub async fn a_tombstone_may_stay_for_ever<S: Store>(harness: &Harness<S>) {
         answer == Reserved::OutcomeGone && purged == 0,
         "a tombstone \"for ever\" has no end",
         KNOWN_MEANS,
-        &(answer, purged, shown),
+        &(answer, purged),
     );
     let forgotten = harness.forget(id).await;
     law(
