@@ -304,6 +304,28 @@ fn replayed(plan: &Plan) -> TokenStream {
     }
 }
 
+/// The answer of a call that did not run, from `__idem_answer`: where its outcome is gone, and there
+/// is a backstop, what that knows. `asked` asks it.
+fn answered(plan: &Plan, asked: impl FnOnce(&TokenStream) -> TokenStream) -> TokenStream {
+    let replayed = replayed(plan);
+    let Some(expr) = &plan.backstop else {
+        return replayed;
+    };
+    let span = ours_at(expr.span());
+    let at = plan.krate.private_at(span);
+    let known = quote_spanned! {span=>
+        let __idem_said = ::core::future::IntoFuture::into_future(#expr).await;
+        #at::Gone::unless_known(__idem_gone, __idem_said)
+    };
+    let asked = asked(&known);
+    quote_spanned! {ours()=>
+        match __idem_contract.unless_gone(__idem_answer) {
+            ::core::result::Result::Ok(__idem_answer) => #replayed,
+            ::core::result::Result::Err(__idem_gone) => { #asked }
+        }
+    }
+}
+
 /// The user's type, or its name through the whole return type when an alias hides it.
 fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> TokenStream {
     if let Some(ty) = ty {
@@ -328,12 +350,12 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
         #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
     };
     let leave = first(plan.keep.as_ref(), leave);
-    let replayed = replayed(plan);
+    let answered = answered(plan, TokenStream::clone);
     quote_spanned! {ours()=>
         let __idem_entered = #enter;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => #replayed,
+            #private::Entered::Answer(__idem_answer) => #answered,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #driver;
                 let __idem_result = { #driven };
@@ -367,7 +389,27 @@ fn own(
         };
         #part
     };
-    let replayed = replayed(plan);
+    let answered = answered(plan, |known| {
+        let allow = allow_on_rebinding();
+        let aside = quote_spanned!(span=> #at::aside(#pool, &__idem_contract).await);
+        quote_spanned! {ours()=>
+            match #aside {
+                ::core::result::Result::Ok(mut __idem_tx) => {
+                    let __idem_known = {
+                        #allow
+                        let #name = &mut __idem_tx;
+                        #known
+                    };
+                    // It has only looked; failing to say so changes nothing.
+                    let _ = __idem_tx.rollback().await;
+                    __idem_known
+                }
+                ::core::result::Result::Err(__idem_error) => {
+                    ::core::result::Result::Err(__idem_error)
+                }
+            }
+        }
+    });
     let run = match retry {
         None => {
             let close = quote_spanned! {ours()=>
@@ -382,7 +424,7 @@ fn own(
                 #result
                 match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
                     #private::Closed::Answer(__idem_answer) => break #first,
-                    #private::Closed::Replay(__idem_answer) => break #replayed,
+                    #private::Closed::Replay(__idem_answer) => break #answered,
                     #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
                 }
             }}
@@ -392,7 +434,7 @@ fn own(
         let __idem_entered = #open;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => #replayed,
+            #private::Entered::Answer(__idem_answer) => #answered,
             #private::Entered::Run(mut __idem_run) => #run
         };
     }
