@@ -348,6 +348,34 @@ impl Shop {
     }
 }
 
+#[idempotent(
+    key = "{no}", ttl = "7d", store = store, max_outcome = "8B", oversize = tombstone,
+    fingerprint(no), backstop = orders.find(no)
+)]
+async fn large(
+    store: &MemoryStore,
+    no: u64,
+    orders: &Orders,
+    body: &Body,
+) -> Result<String, Failure> {
+    let order = format!("{no}/{}, which is more than eight bytes", body.run().await);
+    orders.0.lock().unwrap().insert(no, order.clone());
+    Ok(order)
+}
+
+#[tokio::test]
+async fn a11_an_outcome_that_was_too_large_is_answered_by_the_backstop() {
+    let (store, orders, body) = (MemoryStore::new(), Orders::default(), Body::new());
+    let first = large(&store, 7, &orders, &body).await.unwrap();
+    let (answer, seen) = observe(large(&store, 7, &orders, &body)).await;
+    assert_eq!(answer.unwrap(), first);
+    assert!(seen.replayed());
+    orders.0.lock().unwrap().clear();
+    let gone = large(&store, 7, &orders, &body).await.unwrap_err();
+    assert_eq!(gone.kind(), ErrorKind::OutcomeGone);
+    assert_eq!(body.runs(), 1);
+}
+
 /// The outcomes are gone, the keys known.
 async fn after_the_retention(fresh: &Fresh) {
     let expire = sqlx::query("UPDATE idem_record SET expires_at = 1");
