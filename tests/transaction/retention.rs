@@ -351,7 +351,31 @@ async fn a12_a_tombstone_keeps_the_key_known<B: Backend>() {
     assert_eq!(probe.runs(), 4);
 }
 
+/// An end that an older build left, which knew no tombstones, ends nothing.
+async fn a12_the_later_end_counts<B: Backend>() {
+    let world = World::<B>::new(1).await;
+    let (probe, records) = (Probe::new(), Records::default());
+    let (first, seen) = idem::observe(world.pay("one", &probe)).await;
+    let (first, id) = (first.unwrap(), seen.record_id().unwrap());
+    for stale in [
+        "UPDATE idem_record SET known_until = created_at",
+        "UPDATE idem_record SET expires_at = NULL",
+    ] {
+        world.execute(stale).await;
+        assert_eq!(records.purge(&world.pool, 10).await.unwrap(), 0);
+        assert_eq!(world.pay("one", &probe).await.unwrap(), first);
+    }
+    let ids = "SELECT count(*) FROM idem_record WHERE known_until IS NOT NULL";
+    let mut conn = world.pool.acquire().await.unwrap();
+    assert_eq!(B::number(&mut conn, ids).await.unwrap(), 1);
+    drop(conn);
+    assert!(records.forget(&world.pool, id).await.unwrap());
+    world.pay("one", &probe).await.unwrap();
+    assert_eq!(probe.runs(), 2);
+}
+
 on_both! {
+    a12_the_later_end_counts,
     a12_a_tombstone_keeps_the_key_known,
     ttl_01_03_retentions_that_are_refused,
     ttl_02_what_is_left_is_what_was_asked_for,

@@ -273,6 +273,8 @@ async fn a12_the_later_end_counts() {
             .unwrap();
         assert_eq!(body.runs(), 1);
     }
+    let id = RecordId::new("", "pay", &[], "pay:1");
+    assert!(Records::default().forget(&db.pool, id).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
