@@ -196,7 +196,9 @@ async fn records_of_the_first_version_are_read_after_the_migration() {
     })
     .await;
     let (_file, pool) = sqlite().await;
-    let back = async |sql| drop(pool.execute(sql).await.unwrap());
+    let back = async |sql| {
+        pool.execute(sql).await.unwrap();
+    };
     first_version(LeasedSql::new(pool.clone()), back).await;
 }
 
@@ -226,7 +228,9 @@ async fn an_end_that_an_older_build_left_ends_nothing() {
     })
     .await;
     let (_file, pool) = sqlite().await;
-    let set = async |sql| drop(pool.execute(sql).await.unwrap());
+    let set = async |sql| {
+        pool.execute(sql).await.unwrap();
+    };
     stale_end(LeasedSql::new(pool.clone()), set).await;
 }
 
