@@ -9,6 +9,18 @@ pub const MAX_RETENTION: Duration = Duration::from_secs(36_500 * 86_400);
 
 /// How long an outcome is kept, counted by the store's clock from the moment it is recorded, and how
 /// long its key stays known after that.
+///
+/// ```
+/// use std::time::Duration;
+/// use idem_runtime::retention::Retention;
+///
+/// # fn main() -> Result<(), idem_runtime::Error> {
+/// const DAY: Duration = Duration::from_secs(86_400);
+/// let retention = Retention::new(7 * DAY)?.with_tombstone(30 * DAY)?;
+/// assert_eq!(retention.millis(), Some(7 * 86_400_000));
+/// assert_eq!(retention.known_millis(), Some(37 * 86_400_000));
+/// # Ok(()) }
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retention {
     outcome: Option<u64>,
