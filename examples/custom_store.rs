@@ -102,8 +102,8 @@ impl Store for MapStore {
 
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
         let (shelf, now) = (self.shelf(), self.clock.now());
-        let stored = shelf.records.get(&id);
-        Ok(stored.filter(|stored| !stored.record.is_over(now)).cloned())
+        let stored = shelf.records.get(&id).cloned();
+        Ok(stored.and_then(|stored| stored.as_of(now)))
     }
 
     async fn forget(&self, id: RecordId) -> Result<bool, Error> {

@@ -4,9 +4,11 @@
 #[doc(hidden)]
 pub use crate::__impl_state_sqlx as impl_state_sqlx;
 pub use crate::answer::Answer;
-pub use crate::engine::{Backstop, Entered, Keep, Run, contract, enter, leave, rebuilt, share};
+pub use crate::engine::{
+    Backstop, Entered, Gone, Keep, Run, contract, enter, leave, rebuilt, share,
+};
 #[cfg(feature = "_sqlx")]
-pub use crate::engine::{Closed, close, close_or_again, open};
+pub use crate::engine::{Closed, aside, close, close_or_again, open};
 pub use crate::fingerprint::FingerprintBuilder;
 pub use crate::key::{KeyBuilder, KeyPart, KeyWriter, Scope};
 pub use crate::machine::{State, UnknownState, parse_state};

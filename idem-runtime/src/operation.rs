@@ -10,7 +10,7 @@ use crate::key::{Key, KeyBuilder, RecordId, Scope};
 use crate::observe::{Answered, Report};
 use crate::outcome::CodecId;
 use crate::protocol::OnCrash;
-use crate::retention::{MAX_RETENTION, Retention};
+use crate::retention::{MAX_RETENTION, Retention, Tombstone};
 
 /// What a duplicate does while the first call still runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,6 +67,7 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 pub struct Operation {
     scope: Scope,
     retention: Option<Retention>,
+    tombstone: Tombstone,
     in_progress: InProgress,
     lease: Duration,
     on_cancel: OnCancel,
@@ -90,6 +91,7 @@ impl Operation {
         Self {
             scope,
             retention: None,
+            tombstone: Tombstone::None,
             in_progress: InProgress::Wait(DEFAULT_WAIT),
             lease: DEFAULT_LEASE,
             on_cancel: OnCancel::Hold,
@@ -125,6 +127,20 @@ impl Operation {
     #[must_use]
     pub const fn retention_at_run_time(mut self) -> Self {
         self.retention = None;
+        self
+    }
+
+    /// How long the key is known after the retention; the attribute has checked it.
+    #[must_use]
+    pub const fn tombstone_millis(mut self, millis: u64) -> Self {
+        self.tombstone = Tombstone::Millis(millis);
+        self
+    }
+
+    /// `tombstone = "forever"`.
+    #[must_use]
+    pub const fn tombstone_forever(mut self) -> Self {
+        self.tombstone = Tombstone::Forever;
         self
     }
 
@@ -346,10 +362,11 @@ impl Call {
         self.fingerprint
     }
 
-    /// How long the outcome is kept.
+    /// How long the outcome is kept, and the key known.
     #[must_use]
     pub fn retention(&self) -> Retention {
-        self.retention.unwrap_or(Retention::FOREVER)
+        let retention = self.retention.unwrap_or(Retention::FOREVER);
+        retention.and(self.operation.tombstone)
     }
 
     /// What this call does while another one runs.

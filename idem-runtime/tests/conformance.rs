@@ -99,6 +99,9 @@ caught! {
     a_take_over_of_what_is_held_is_caught: IgnoresHold by an_abandoned_reservation_is_held;
     a_purge_of_reservations_is_caught: PurgesReservations by purge_removes_only_what_is_over;
     text_that_ends_at_a_zero_is_caught: EndsAtZero by outcomes_come_back_byte_equal;
+    a_key_forgotten_with_its_outcome_is_caught: ForgetsWithTheOutcome by a_tombstone_outlives_its_outcome, a_tombstone_may_stay_for_ever;
+    an_outcome_kept_as_long_as_its_key_is_caught: ReplaysFromTheGrave by a_tombstone_outlives_its_outcome, a_tombstone_may_stay_for_ever;
+    a_purge_of_tombstones_is_caught: PurgesTombstones by a_tombstone_outlives_its_outcome, a_tombstone_may_stay_for_ever;
     a_repeated_request_that_is_refused_is_caught: RefusesItself by the_same_owner_is_granted_again, a_dropped_reserve_can_be_repeated;
 }
 

@@ -203,3 +203,53 @@ async fn ttl_05_in_the_database_too_and_the_new_outcome_is_kept() {
     }
     assert_eq!(body.runs(), 3);
 }
+
+#[idempotent(
+    key = "{no}", ttl = "7d", tombstone = "30d", store = store, fingerprint(no)
+)]
+async fn buried(store: &MemoryStore, no: u64, body: &Body) -> Result<usize, Failure> {
+    Ok(body.run().await)
+}
+
+#[idempotent(
+    key = "{no}", ttl = keep, tombstone = forever, store = store, fingerprint(no)
+)]
+async fn buried_for_ever(
+    store: &MemoryStore,
+    no: u64,
+    keep: Duration,
+    body: &Body,
+) -> Result<usize, Failure> {
+    Ok(body.run().await)
+}
+
+#[tokio::test]
+async fn a12_a_tombstone_refuses_what_comes_after_the_retention() {
+    const DAY: Duration = Duration::from_secs(86_400);
+    let (clock, body, mut purged) = (Standing::default(), Body::new(), 0);
+    let store = clock.store();
+    buried(&store, 1, &body).await.unwrap();
+    buried_for_ever(&store, 2, DAY * 7, &body).await.unwrap();
+    clock.forward(DAY * 7 - Duration::from_millis(1));
+    assert_eq!(buried(&store, 1, &body).await.unwrap(), 1);
+    for wait in [1, 30 * 86_400_000 - 1] {
+        clock.forward(Duration::from_millis(wait));
+        for _ in 0..2 {
+            let (answer, seen) = observe(buried(&store, 1, &body)).await;
+            let failure = answer.unwrap_err();
+            assert_eq!(failure.kind(), ErrorKind::OutcomeGone);
+            assert_eq!(failure.effect(), Effect::Done);
+            assert_eq!(failure.idem().retry(), Retry::Never);
+            assert!(!seen.replayed());
+            // The outcome goes once; the key stays.
+            purged += store.purge(100).await.unwrap();
+            assert_eq!((purged, store.len()), (2, 2));
+        }
+    }
+    clock.forward(Duration::from_millis(1));
+    assert_eq!(buried(&store, 1, &body).await.unwrap(), 3);
+    clock.forward(MAX_RETENTION);
+    let answer = buried_for_ever(&store, 2, DAY * 7, &body).await;
+    assert_eq!(answer.unwrap_err().kind(), ErrorKind::OutcomeGone);
+    assert_eq!(body.runs(), 3);
+}

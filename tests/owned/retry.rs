@@ -258,6 +258,99 @@ async fn a10_a_retry_that_finds_the_call_done_by_another_one_is_a_replay() {
     assert_eq!(effects(&elsewhere, 1).await, 1);
 }
 
+/// Only its number is recorded.
+#[derive(Debug, PartialEq)]
+struct Bill {
+    run: usize,
+    effects: i64,
+}
+
+/// Made again from what is in the database now.
+async fn rebuild(pool: &Pool, no: u64, run: usize) -> Result<Bill, Failure> {
+    let effects = effects(pool, no).await;
+    Ok(Bill { run, effects })
+}
+
+#[idempotent(
+    key = "{no}", ttl = "1h", store = pool, tx = tx, retry = 3,
+    keep = |bill: &Bill| bill.run, rebuild = rebuild(elsewhere, no, kept)
+)]
+async fn billed(pool: &Pool, no: u64, elsewhere: &Pool, body: &Body) -> Result<Bill, Failure> {
+    let run = body.run().await;
+    write(tx, &order(no)).await?;
+    // Not what is in the database by the time of a replay.
+    Ok(Bill { run, effects: -1 })
+}
+
+/// What another call recorded meanwhile is a part, from which the answer is made.
+#[tokio::test]
+async fn a11_a_retry_that_finds_the_call_done_by_another_one_rebuilds_its_answer() {
+    let database = Fresh::new().await;
+    failing(&database, IN_THE_BODY, "40001", 1).await;
+    let (proxy, pool) = database.proxied(1);
+    let (elsewhere, body) = (database.pool(1).await, Body::new());
+    let again = proxy.on_nth("BEGIN", 2, Fault::HoldBefore);
+    let retried = tokio::spawn({
+        let (pool, elsewhere, body) = (pool.clone(), elsewhere.clone(), body.clone());
+        async move { observe(billed(&pool, 1, &elsewhere, &body)).await }
+    });
+    body.started(1).await;
+    let first = billed(&elsewhere, 1, &elsewhere, &body).await.unwrap();
+    assert_eq!(
+        first,
+        Bill {
+            run: 2,
+            effects: -1
+        }
+    );
+    again.release();
+    let (answer, seen) = retried.await.unwrap();
+    assert_eq!(answer.unwrap(), Bill { run: 2, effects: 1 });
+    assert!(seen.replayed());
+    assert_eq!((body.runs(), effects(&elsewhere, 1).await), (2, 1));
+}
+
+#[idempotent(
+    key = "{no}", ttl = "1ms", tombstone = "1d", store = pool, tx = tx, retry = 3,
+    backstop = done(tx, no)
+)]
+async fn soon_gone(pool: &Pool, no: u64, body: &Body) -> Result<usize, Failure> {
+    let run = body.run().await;
+    write(tx, &order(no)).await?;
+    Ok(run)
+}
+
+async fn done(
+    tx: &mut sqlx::PgTransaction<'static>,
+    no: u64,
+) -> Result<Option<usize>, sqlx::Error> {
+    let found = sqlx::query_scalar::<_, i64>("SELECT count(*) FROM effect WHERE no = $1");
+    let found = found.bind(i64::try_from(no).unwrap_or(0));
+    let found = found.fetch_one(&mut **tx).await?;
+    Ok((found > 0).then_some(100))
+}
+
+#[tokio::test]
+async fn a12_a_retry_that_finds_a_tombstone_asks_the_backstop() {
+    let database = Fresh::new().await;
+    failing(&database, IN_THE_BODY, "40001", 1).await;
+    let (proxy, pool) = database.proxied(1);
+    let (elsewhere, body) = (database.pool(1).await, Body::new());
+    let again = proxy.on_nth("BEGIN", 2, Fault::HoldBefore);
+    let retried = tokio::spawn({
+        let (pool, body) = (pool.clone(), body.clone());
+        async move { observe(soon_gone(&pool, 1, &body)).await }
+    });
+    body.started(1).await;
+    assert_eq!(soon_gone(&elsewhere, 1, &body).await.unwrap(), 2);
+    tokio::time::sleep(std::time::Duration::from_millis(10)).await;
+    again.release();
+    let (answer, seen) = retried.await.unwrap();
+    assert_eq!(answer.unwrap(), 100);
+    assert!(seen.replayed());
+    assert_eq!((body.runs(), effects(&elsewhere, 1).await), (2, 1));
+}
+
 /// A pool whose transactions have this isolation level.
 async fn isolated(database: &Fresh, level: &str, max: u32) -> Pool {
     let options = database

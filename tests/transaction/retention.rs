@@ -271,7 +271,112 @@ async fn sl_02_purge_removes_exactly_the_expired<B: Backend>() {
     }
 }
 
+#[idempotent(
+    key = "grave:{id}",
+    ttl = "50ms",
+    tombstone = "30d",
+    store = "tx",
+    scope = "test.grave"
+)]
+async fn buried<B: Backend>(
+    tx: &mut Tx<'_, B>,
+    id: &str,
+    probe: &Probe,
+) -> Result<Receipt, Failure> {
+    probe.enter().await;
+    B::execute(tx, effect(id)).await?;
+    Ok(Receipt::of(id))
+}
+
+#[idempotent(
+    key = "grave:{id}", ttl = "50ms", tombstone = "forever", store = pool, tx = tx,
+    scope = "test.grave", fingerprint(id)
+)]
+async fn buried_alone<B: Backend>(
+    pool: &Pool<B::Db>,
+    id: &str,
+    probe: &Probe,
+) -> Result<Receipt, Failure> {
+    probe.enter().await;
+    B::execute(tx, effect(id)).await?;
+    Ok(Receipt::of(id))
+}
+
+/// After the outcome the key is known: no second run, purged or not; forgetting frees it.
+async fn a12_a_tombstone_keeps_the_key_known<B: Backend>() {
+    let world = World::<B>::new(2).await;
+    let (probe, records) = (Probe::new(), Records::default());
+    let call = |id: &'static str| async {
+        let mut tx = world.begin().await;
+        let answer = buried::<B>(&mut tx, id, &probe).await;
+        tx.commit().await?;
+        answer
+    };
+    let first = call("one").await.unwrap();
+    assert_eq!(call("one").await.unwrap(), first);
+    let alone = buried_alone::<B>(&world.pool, "two", &probe).await.unwrap();
+    assert_eq!(alone.id, "two");
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    for purged in [2, 0] {
+        for answer in [
+            call("one").await,
+            buried_alone::<B>(&world.pool, "two", &probe).await,
+        ] {
+            let error = answer.unwrap_err().idem();
+            assert_eq!(error.kind(), ErrorKind::OutcomeGone);
+            assert_eq!(error.effect(), idem::Effect::Done);
+        }
+        // The outcomes go, the keys stay.
+        assert_eq!(records.purge(&world.pool, 10).await.unwrap(), purged);
+    }
+    let grave = |id: &str| RecordId::new("", "test.grave", &[], &format!("grave:{id}"));
+    let shown = records.lookup(&world.pool, grave("one")).await.unwrap();
+    let tombstone = idem::outcome::tombstone();
+    assert_eq!(shown.unwrap().outcome, tombstone);
+    assert_eq!(probe.runs(), 2);
+
+    // The tombstone's own time is over.
+    let past = "UPDATE idem_record SET expires_at = completed_at, known_until = completed_at \
+                WHERE scope = 'test.grave'";
+    world.execute(past).await;
+    assert!(!records.forget(&world.pool, grave("one")).await.unwrap());
+    call("one").await.unwrap();
+    assert_eq!(records.purge(&world.pool, 10).await.unwrap(), 1);
+    assert_eq!(probe.runs(), 3);
+    // The row that was taken over has a tombstone of its own, which can be forgotten.
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    assert_eq!(kind(call("one").await), ErrorKind::OutcomeGone);
+    assert!(records.forget(&world.pool, grave("one")).await.unwrap());
+    call("one").await.unwrap();
+    assert_eq!(probe.runs(), 4);
+}
+
+/// An end that an older build left, which knew no tombstones, ends nothing.
+async fn a12_the_later_end_counts<B: Backend>() {
+    let world = World::<B>::new(1).await;
+    let (probe, records) = (Probe::new(), Records::default());
+    let (first, seen) = idem::observe(world.pay("one", &probe)).await;
+    let (first, id) = (first.unwrap(), seen.record_id().unwrap());
+    for stale in [
+        "UPDATE idem_record SET known_until = created_at",
+        "UPDATE idem_record SET expires_at = NULL",
+    ] {
+        world.execute(stale).await;
+        assert_eq!(records.purge(&world.pool, 10).await.unwrap(), 0);
+        assert_eq!(world.pay("one", &probe).await.unwrap(), first);
+    }
+    let ids = "SELECT count(*) FROM idem_record WHERE known_until IS NOT NULL";
+    let mut conn = world.pool.acquire().await.unwrap();
+    assert_eq!(B::number(&mut conn, ids).await.unwrap(), 1);
+    drop(conn);
+    assert!(records.forget(&world.pool, id).await.unwrap());
+    world.pay("one", &probe).await.unwrap();
+    assert_eq!(probe.runs(), 2);
+}
+
 on_both! {
+    a12_the_later_end_counts,
+    a12_a_tombstone_keeps_the_key_known,
     ttl_01_03_retentions_that_are_refused,
     ttl_02_what_is_left_is_what_was_asked_for,
     ttl_05_expired_and_not_yet_purged,

@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 24] = [
+pub(super) const ARGUMENTS: [(&str, &str); 25] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -24,6 +24,10 @@ pub(super) const ARGUMENTS: [(&str, &str); 24] = [
     (
         "ttl",
         "`ttl = \"7d\"`, `ttl = \"never\"`, or an expression of type `Duration`",
+    ),
+    (
+        "tombstone",
+        "`tombstone = \"30d\"` or `tombstone = \"forever\"`",
     ),
     (
         "tx",
@@ -107,6 +111,7 @@ pub(super) struct RawArgs {
     pub(super) key: Slot<Key>,
     pub(super) store: Slot<Expr>,
     pub(super) ttl: Slot<Ttl>,
+    pub(super) tombstone: Slot<Tombstone>,
     pub(super) tx: Slot<Ident>,
     pub(super) scope: Slot<LitStr>,
     pub(super) fingerprint: Slot<Fingerprint>,
@@ -140,6 +145,13 @@ pub(super) enum Ttl {
     Millis(u64),
     Never,
     AtRunTime(Expr),
+}
+
+/// How long the key is known after the ttl.
+#[derive(Clone, Copy)]
+pub(super) enum Tombstone {
+    Millis(u64),
+    Forever,
 }
 
 pub(super) enum Fingerprint {
@@ -228,6 +240,7 @@ impl RawArgs {
             "key" => self.key.set(name, values::key(arg), errors),
             "store" => self.store.set(name, values::expression(arg), errors),
             "ttl" => self.ttl.set(name, values::ttl(arg), errors),
+            "tombstone" => self.tombstone.set(name, values::tombstone(arg), errors),
             "tx" => self.tx.set(name, values::tx(arg), errors),
             "scope" => self.scope.set(name, values::scope(arg), errors),
             "fingerprint" => self.fingerprint.set(name, values::fingerprint(arg), errors),

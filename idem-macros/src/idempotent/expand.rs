@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, Type};
 
 use super::access::Access;
-use super::args::{Codec, RecordErr, Ttl};
+use super::args::{Codec, RecordErr, Tombstone, Ttl};
 use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
@@ -51,6 +51,10 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
         Ttl::Never => quote_spanned!(ours()=> .retention_forever()),
         Ttl::AtRunTime(_) => quote_spanned!(ours()=> .retention_at_run_time()),
     };
+    let tombstone = operation.tombstone.map(|tombstone| match tombstone {
+        Tombstone::Millis(millis) => quote_spanned!(ours()=> .tombstone_millis(#millis)),
+        Tombstone::Forever => quote_spanned!(ours()=> .tombstone_forever()),
+    });
     let in_progress = operation.in_progress.map(|in_progress| match in_progress {
         InProgress::Wait(millis) => quote_spanned!(ours()=> .wait_millis(#millis)),
         InProgress::Reject => quote_spanned!(ours()=> .reject()),
@@ -91,7 +95,7 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
     };
     quote_spanned! {ours()=>
         #private::Operation::new(#private::Scope::#scope)
-            #ttl #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #hide #retries
+            #ttl #tombstone #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #hide #retries
     }
 }
 
@@ -300,6 +304,28 @@ fn replayed(plan: &Plan) -> TokenStream {
     }
 }
 
+/// The answer of a call that did not run, from `__idem_answer`: where its outcome is gone, and there
+/// is a backstop, what that knows. `asked` asks it.
+fn answered(plan: &Plan, asked: impl FnOnce(&TokenStream) -> TokenStream) -> TokenStream {
+    let replayed = replayed(plan);
+    let Some(expr) = &plan.backstop else {
+        return replayed;
+    };
+    let span = ours_at(expr.span());
+    let at = plan.krate.private_at(span);
+    let known = quote_spanned! {span=>
+        let __idem_said = ::core::future::IntoFuture::into_future(#expr).await;
+        #at::Gone::unless_known(__idem_gone, __idem_said)
+    };
+    let asked = asked(&known);
+    quote_spanned! {ours()=>
+        match __idem_contract.unless_gone(__idem_answer) {
+            ::core::result::Result::Ok(__idem_answer) => #replayed,
+            ::core::result::Result::Err(__idem_gone) => { #asked }
+        }
+    }
+}
+
 /// The user's type, or its name through the whole return type when an alias hides it.
 fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> TokenStream {
     if let Some(ty) = ty {
@@ -324,12 +350,12 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
         #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
     };
     let leave = first(plan.keep.as_ref(), leave);
-    let replayed = replayed(plan);
+    let answered = answered(plan, TokenStream::clone);
     quote_spanned! {ours()=>
         let __idem_entered = #enter;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => #replayed,
+            #private::Entered::Answer(__idem_answer) => #answered,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #driver;
                 let __idem_result = { #driven };
@@ -363,7 +389,27 @@ fn own(
         };
         #part
     };
-    let replayed = replayed(plan);
+    let answered = answered(plan, |known| {
+        let allow = allow_on_rebinding();
+        let aside = quote_spanned!(span=> #at::aside(#pool, &__idem_contract).await);
+        quote_spanned! {ours()=>
+            match #aside {
+                ::core::result::Result::Ok(mut __idem_tx) => {
+                    let __idem_known = {
+                        #allow
+                        let #name = &mut __idem_tx;
+                        #known
+                    };
+                    // It has only looked; failing to say so changes nothing.
+                    let _ = __idem_tx.rollback().await;
+                    __idem_known
+                }
+                ::core::result::Result::Err(__idem_error) => {
+                    ::core::result::Result::Err(__idem_error)
+                }
+            }
+        }
+    });
     let run = match retry {
         None => {
             let close = quote_spanned! {ours()=>
@@ -378,7 +424,7 @@ fn own(
                 #result
                 match #private::close_or_again(__idem_run, __idem_result, &__idem_contract).await {
                     #private::Closed::Answer(__idem_answer) => break #first,
-                    #private::Closed::Replay(__idem_answer) => break #replayed,
+                    #private::Closed::Replay(__idem_answer) => break #answered,
                     #private::Closed::Again(__idem_again) => __idem_run = __idem_again,
                 }
             }}
@@ -388,7 +434,7 @@ fn own(
         let __idem_entered = #open;
         #allow
         return match __idem_entered {
-            #private::Entered::Answer(__idem_answer) => #replayed,
+            #private::Entered::Answer(__idem_answer) => #answered,
             #private::Entered::Run(mut __idem_run) => #run
         };
     }

@@ -5,7 +5,7 @@ use proc_macro2::{Ident, TokenStream};
 use syn::{Expr, Type};
 
 use super::access::Access;
-use super::args::{Codec, RecordErr, Ttl};
+use super::args::{Codec, RecordErr, Tombstone, Ttl};
 use super::function::Function;
 use crate::bindings::Binding;
 use crate::crate_path::CratePath;
@@ -33,6 +33,7 @@ pub(super) struct Plan {
 pub(super) struct Operation {
     pub(super) scope: Option<String>,
     pub(super) ttl: Ttl,
+    pub(super) tombstone: Option<Tombstone>,
     pub(super) in_progress: Option<InProgress>,
     pub(super) lease: Option<u64>,
     pub(super) on_cancel_release: bool,

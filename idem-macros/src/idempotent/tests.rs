@@ -158,7 +158,7 @@ fn items_that_are_no_functions_are_named() {
 fn the_arguments_become_the_operation() {
     let args = r#"key("k", id), ttl = 1h30m, store = store, scope = "a.b", wait = "5s", lease = "10s",
         codec = msgpack, schema = 3, key_text = hidden, on_cancel = release, on_crash = "hold",
-        on_lost_lease = "continue", max_outcome = "64KiB", oversize = tombstone"#;
+        on_lost_lease = "continue", max_outcome = "64KiB", oversize = tombstone, tombstone = 30d"#;
     let out = expand(args, ITEM);
     for part in [
         "Scope::fixed(\"a.b\")",
@@ -173,6 +173,7 @@ fn the_arguments_become_the_operation() {
         ".on_lost_lease_continue()",
         ".max_outcome(65536u64)",
         ".oversize_tombstone()",
+        ".tombstone_millis(2592000000u64)",
     ] {
         out.must_have(part);
     }

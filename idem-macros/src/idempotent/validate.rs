@@ -105,10 +105,17 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
             "the lease is longer than the ttl: the outcome would be gone before the reservation",
         );
     }
+    if let (Some(Ttl::Never), Some(tombstone)) = (ttl, args.tombstone.given()) {
+        errors.at(
+            tombstone.name,
+            "the outcome is kept for ever (`ttl = \"never\"`): there is no time after it for a tombstone",
+        );
+    }
     only_with_a_lease(args, errors);
     Some(Operation {
         scope: args.scope.value().map(syn::LitStr::value),
         ttl: ttl?.clone(),
+        tombstone: args.tombstone.value().copied(),
         in_progress,
         lease: args.lease.value().copied(),
         on_cancel_release: args.on_cancel.value() == Some(&Policy::Other),

@@ -8,7 +8,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, LitStr, Token, UnOp};
 
 use super::args::{
-    ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Ttl, Value,
+    ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Tombstone, Ttl, Value,
 };
 use crate::crate_path::CratePath;
 use crate::{duration, size};
@@ -134,6 +134,16 @@ pub(super) fn ttl(arg: &Argument) -> syn::Result<Ttl> {
         (None, Value::Expr(Expr::Lit(_))) => arg.wrong_kind(),
         (None, Value::Expr(expr)) => Ok(Ttl::AtRunTime(expr.clone())),
         _ => arg.wrong_kind(),
+    }
+}
+
+pub(super) fn tombstone(arg: &Argument) -> syn::Result<Tombstone> {
+    if arg.word().as_deref() == Some("forever") {
+        return Ok(Tombstone::Forever);
+    }
+    match arg.duration() {
+        Some(millis) => millis.map(Tombstone::Millis),
+        None => arg.wrong_kind(),
     }
 }
 

@@ -1,6 +1,8 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::Driven;
+use crate::key::RecordId;
+use crate::observe::{Answered, Report};
 
 /// What a backstop says is an answer, or why it could not be asked.
 #[diagnostic::on_unimplemented(
@@ -38,6 +40,38 @@ impl Backstop {
     pub fn answer<T, E>(&self, said: impl Said<T, E>) -> Option<Result<T, E>> {
         let known = said.known();
         self.0.store(known.is_some(), Ordering::Relaxed);
+        known
+    }
+}
+
+/// The answer of a call whose key is known and whose outcome is gone, before its backstop was asked.
+#[derive(Debug)]
+#[must_use]
+pub struct Gone<E> {
+    pub(super) refusal: E,
+    pub(super) seen: Seen,
+}
+
+/// Where to report such a call once more.
+#[derive(Clone, Debug)]
+pub(super) struct Seen {
+    pub(super) id: RecordId,
+    pub(super) report: Report,
+}
+
+impl<E> Gone<E> {
+    /// What the backstop knows, or else that it is gone. Nothing is recorded: the tombstone stays.
+    ///
+    /// # Errors
+    /// The function's own, or the framework's.
+    pub fn unless_known<T>(self, said: impl Said<T, E>) -> Result<T, E> {
+        let Some(known) = said.known() else {
+            return Err(self.refusal);
+        };
+        if known.is_ok() {
+            let Seen { id, report } = self.seen;
+            report.answered(id, Answered::Replay { recorded_at: None });
+        }
         known
     }
 }

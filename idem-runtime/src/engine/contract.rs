@@ -1,9 +1,13 @@
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::OnceLock;
 
 use bytes::Bytes;
 
-use crate::error::Error;
+use super::backstop::{Gone, Seen};
+use crate::error::{Error, ErrorKind};
+use crate::key::RecordId;
+use crate::observe::Report;
 use crate::operation::Call;
 use crate::outcome::{self, CodecId, Outcome, ServiceError};
 
@@ -22,6 +26,7 @@ pub struct Contract<T, E> {
     equality: Option<Equality<T>>,
     sources: Option<fn(&E) -> &(dyn StdError + 'static)>,
     recording: Option<Recording<E>>,
+    gone: OnceLock<Seen>,
 }
 
 type Equality<T> = fn(&T, &T) -> bool;
@@ -42,6 +47,7 @@ pub fn contract<T: Outcome, E: ServiceError>() -> Contract<T, E> {
         equality: None,
         sources: None,
         recording: None,
+        gone: OnceLock::new(),
     }
 }
 
@@ -91,6 +97,33 @@ impl<T, E> Contract<T, E> {
         Err((self.refuse)(error))
     }
 
+    /// The answer to a call that ends before its body; notes one whose outcome is gone.
+    pub(super) fn refuse_early<U>(
+        &self,
+        error: Error,
+        id: RecordId,
+        report: &Report,
+    ) -> Result<U, E> {
+        if error.kind() == ErrorKind::OutcomeGone {
+            let report = report.clone();
+            // Once: a call ends once.
+            let _ = self.gone.set(Seen { id, report });
+        }
+        self.refuse(error)
+    }
+
+    /// Tells the answer of a call whose outcome is gone, and whose backstop may know more, from
+    /// others.
+    ///
+    /// # Errors
+    /// It is gone.
+    pub fn unless_gone<U>(&self, answer: Result<U, E>) -> Result<Result<U, E>, Gone<E>> {
+        match (answer, self.gone.get().cloned()) {
+            (Err(refusal), Some(seen)) => Err(Gone { refusal, seen }),
+            (answer, _) => Ok(answer),
+        }
+    }
+
     pub(super) fn encode_ok(&self, call: &Call, value: &T) -> Result<Bytes, Error> {
         (self.encode)(value, call.codec(), call.schema(), self.equality)
     }
@@ -111,7 +144,7 @@ impl<T, E> Contract<T, E> {
         }
         match &self.recording {
             Some(recording) => (recording.decode)(envelope, call.schema()).map(Err),
-            None => Err(Error::new(crate::ErrorKind::OutcomeUndecodable)
+            None => Err(Error::new(ErrorKind::OutcomeUndecodable)
                 .detail("an error is recorded and this build records none (`record_err`)")
                 .effect_is(crate::Effect::None)),
         }

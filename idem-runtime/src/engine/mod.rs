@@ -36,7 +36,7 @@ use bytes::Bytes;
 
 #[cfg(feature = "_sqlx")]
 pub(crate) use backoff::Backoff;
-pub use backstop::{Backstop, Said};
+pub use backstop::{Backstop, Gone, Said};
 pub use call_path::fence;
 pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
@@ -45,7 +45,7 @@ pub(crate) use finish::run_to_end;
 pub use keep::{Keep, Rebuilt, rebuilt};
 pub use leased::share;
 #[cfg(feature = "_sqlx")]
-pub use owned::{Closed, OwnedRun, close, close_or_again, open};
+pub use owned::{Closed, OwnedRun, aside, close, close_or_again, open};
 
 use crate::clock::Moment;
 use crate::error::{Effect, Error, ErrorKind};
@@ -151,11 +151,13 @@ pub async fn enter<T, E, A: Access>(
                     Err(_) => Answered::Refused,
                 },
             );
-            Entered::Answer(answer.unwrap_or_else(|error| contract.refuse(error)))
+            Entered::Answer(
+                answer.unwrap_or_else(|error| contract.refuse_early(error, id, &report)),
+            )
         }
         Err(error) => {
             report.answered(id, Answered::Refused);
-            Entered::Answer(contract.refuse(error))
+            Entered::Answer(contract.refuse_early(error, id, &report))
         }
     }
 }

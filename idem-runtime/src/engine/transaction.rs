@@ -11,7 +11,7 @@ use crate::error::{Effect, Error, ErrorKind, Retry};
 use crate::operation::{Call, InProgress};
 use crate::outcome;
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, Inserted, NewRow, OnTx, Records, Row, Running, classify};
+use crate::store::sql::{Dialect, Inserted, NewRow, OnTx, Records, Row, Running, Times, classify};
 
 /// A call whose row stands unfinished in a transaction.
 #[derive(Debug)]
@@ -137,6 +137,9 @@ pub(super) fn completed(call: &Call, row: Row) -> Result<Look, Error> {
     if !row.fingerprint.matches(call.fingerprint()) {
         return Err(call.error(ErrorKind::FingerprintMismatch));
     }
+    if row.is_gone {
+        return Err(call.error(ErrorKind::OutcomeGone));
+    }
     Ok(Look::Completed(row))
 }
 
@@ -253,11 +256,8 @@ pub(super) async fn complete<D: Dialect>(
     outcome: &[u8],
 ) -> Result<(), Error> {
     let statements = records.statements::<D>();
-    let keep = call
-        .retention()
-        .millis()
-        .and_then(|millis| i64::try_from(millis).ok());
-    match D::complete(conn, statements, call.id(), owner, outcome, keep).await {
+    let times = Times::of(call.retention());
+    match D::complete(conn, statements, call.id(), owner, outcome, times).await {
         Ok(1) => Ok(()),
         Ok(_) => Err(call.error(ErrorKind::TransactionEnded)),
         Err(error) => Err(call.name(classify::<D>(error)).effect_is(Effect::None)),

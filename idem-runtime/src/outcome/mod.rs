@@ -142,6 +142,12 @@ pub fn is_err(envelope: &[u8]) -> bool {
     matches!(recorded(envelope), Ok(Recorded::Err(_)))
 }
 
+/// Whether all that is left of an outcome is that there was one.
+#[cfg(feature = "_sqlx")]
+pub(crate) fn is_tombstone(envelope: &[u8]) -> bool {
+    matches!(recorded(envelope), Ok(Recorded::Tombstone))
+}
+
 /// What the envelope holds.
 ///
 /// # Errors

@@ -77,6 +77,9 @@ pub fn decide(
     if record.is_lapsed(now) {
         return Decision::Abandoned;
     }
+    if record.is_outcome_gone(now) {
+        return Decision::OutcomeGone;
+    }
     match &record.state {
         State::Reserved { owner: holder, .. } if *holder == owner => {
             Decision::AlreadyOurs(record.fence)
@@ -88,6 +91,7 @@ pub fn decide(
             outcome,
             recorded_at,
             keep_until,
+            ..
         } => Decision::Replay {
             outcome: outcome.clone(),
             recorded_at: *recorded_at,

@@ -114,6 +114,8 @@ pub enum State {
         recorded_at: Moment,
         /// Until when it is replayed; `None` for ever.
         keep_until: Option<Moment>,
+        /// Until when the key is known, at least as long; `None` for ever.
+        known_until: Option<Moment>,
     },
     /// The outcome is gone, the key is still known.
     Tombstone {
@@ -129,10 +131,38 @@ impl Record {
         match &self.state {
             State::Reserved { .. } => false,
             State::Completed {
-                keep_until: until, ..
+                known_until: until, ..
             }
             | State::Tombstone { until } => until.is_some_and(|until| until <= now),
         }
+    }
+
+    /// Whether its outcome counts as gone at `now`, dropped or not.
+    #[must_use]
+    pub fn is_outcome_gone(&self, now: Moment) -> bool {
+        match &self.state {
+            State::Reserved { .. } => false,
+            State::Completed { keep_until, .. } => keep_until.is_some_and(|until| until <= now),
+            State::Tombstone { .. } => true,
+        }
+    }
+
+    /// The record as it counts at `now`, without an outcome that is gone. `None`: it is over.
+    #[must_use]
+    pub fn as_of(self, now: Moment) -> Option<Self> {
+        if self.is_over(now) {
+            return None;
+        }
+        if !self.is_outcome_gone(now) {
+            return Some(self);
+        }
+        let until = match self.state {
+            State::Completed { known_until, .. } => known_until,
+            State::Tombstone { until } => until,
+            State::Reserved { .. } => return Some(self),
+        };
+        let state = State::Tombstone { until };
+        Some(Self { state, ..self })
     }
 
     /// Whether this is a reservation whose lease is over at `now`.

@@ -29,6 +29,8 @@ pub enum Event {
         outcome: Bytes,
         /// Until when it is replayed.
         keep_until: Option<Moment>,
+        /// Until when the key is known, at least as long.
+        known_until: Option<Moment>,
     },
     /// The body has failed and may be tried again.
     Release {
@@ -95,12 +97,14 @@ pub fn apply(
             fence,
             outcome,
             keep_until,
+            known_until,
         } => {
             let held = held(record, owner, fence)?;
             let state = State::Completed {
                 outcome,
                 recorded_at: now,
                 keep_until,
+                known_until,
             };
             Ok(Some(Record {
                 state,

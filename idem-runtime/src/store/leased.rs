@@ -78,7 +78,8 @@ pub trait Store: Clone + Send + Sync + 'static {
         lease: Duration,
     ) -> impl Future<Output = Result<Held, Error>> + Send;
 
-    /// The record as it counts now: one that is over is `None`, purged or not.
+    /// The record as it counts now: one that is over is `None`, purged or not, and one whose outcome
+    /// is gone a tombstone ([`Record::as_of`]).
     ///
     /// # Errors
     /// The store cannot be used.
@@ -90,8 +91,10 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// The store cannot be used.
     fn forget(&self, id: RecordId) -> impl Future<Output = Result<bool, Error>> + Send;
 
-    /// Removes at most `limit` records that are over, never a reserved one; says how many. A store
-    /// that expires records by itself has nothing to do.
+    /// Removes at most `limit` records that are over, never a reserved one; says how many. Where an
+    /// outcome is gone and its key still known it may drop the outcome, once, which counts as well:
+    /// called until it says fewer than `limit` it has done all there was to do. A store that expires
+    /// records by itself has nothing to do.
     ///
     /// # Errors
     /// The store cannot be used.
@@ -250,6 +253,9 @@ impl Reservation {
             keep_until: retention
                 .millis()
                 .map(|millis| now.after(Duration::from_millis(millis))),
+            known_until: retention
+                .known_millis()
+                .map(|millis| now.after(Duration::from_millis(millis))),
         }
     }
 
@@ -316,6 +322,13 @@ impl Stored {
             key_text: request.key_text.map(str::to_owned),
             created_at: now,
         }
+    }
+
+    /// It as it counts at `now` ([`Record::as_of`]): what a look-up shows.
+    #[must_use]
+    pub fn as_of(self, now: Moment) -> Option<Self> {
+        let record = self.record.as_of(now)?;
+        Some(Self { record, ..self })
     }
 
     /// A record and what people read of it.

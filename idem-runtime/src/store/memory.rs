@@ -177,21 +177,31 @@ impl MemoryStore {
         )))
     }
 
+    /// Drops what is over, whole records or their outcomes: says of how many.
     fn purge_now(&self, limit: usize) -> usize {
         let now = self.now();
-        let mut freed = 0;
+        let (mut freed, mut buried) = (0, 0);
         for shard in &self.inner.shards {
-            if freed == limit {
+            if freed + buried == limit {
                 break;
             }
             shard.lock().retain(|_, stored| {
-                let over = freed < limit && stored.record.is_over(now);
-                freed += usize::from(over);
-                !over
+                let record = &stored.record;
+                if freed + buried == limit || !record.is_outcome_gone(now) {
+                    return true;
+                }
+                let was_buried = matches!(record.state, State::Tombstone { .. });
+                let Some(record) = record.clone().as_of(now) else {
+                    freed += 1;
+                    return false;
+                };
+                buried += usize::from(!was_buried);
+                stored.record = record;
+                true
             });
         }
         self.inner.count.fetch_sub(freed, Ordering::Relaxed);
-        freed
+        freed + buried
     }
 
     fn reserve_now(&self, request: &Request<'_>) -> Result<Reserved, Error> {
@@ -274,12 +284,8 @@ impl Store for MemoryStore {
 
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
         let now = self.now();
-        Ok(self
-            .shard(id)
-            .lock()
-            .get(&id)
-            .filter(|stored| !stored.record.is_over(now))
-            .cloned())
+        let stored = self.shard(id).lock().get(&id).cloned();
+        Ok(stored.and_then(|stored| stored.as_of(now)))
     }
 
     async fn forget(&self, id: RecordId) -> Result<bool, Error> {

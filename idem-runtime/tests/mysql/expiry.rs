@@ -2,11 +2,13 @@
 
 use std::time::Duration;
 
+use idem_macros::idempotent;
 use idem_runtime::ErrorKind;
+use idem_runtime::key::RecordId;
 use idem_runtime::observe::observe;
 use idem_runtime::retention::MAX_RETENTION;
 use idem_runtime::store::sql::Records;
-use sqlx::mysql::MySqlPool;
+use sqlx::mysql::{MySqlPool, MySqlTransaction};
 
 use crate::server::Database;
 use crate::service::{Body, Paid, PayError, pay_alone, pay_and_commit, pay_for};
@@ -180,6 +182,99 @@ async fn ttl_09_a_purge_takes_what_is_over_and_nothing_else() {
     // The level that the purge chose is not left to the transactions after it.
     let level = "SELECT @@tx_isolation = 'REPEATABLE-READ'";
     assert_eq!(db.number(level).await, 1);
+}
+
+#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+    ttl = "50ms", tombstone = "30d", store = "tx")]
+async fn buried(
+    tx: &mut MySqlTransaction<'_>,
+    no: &str,
+    cents: i64,
+    body: Body,
+) -> Result<i64, PayError> {
+    body.run(tx, no, cents).await
+}
+
+#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+    ttl = "50ms", tombstone = "forever", store = pool, tx = tx)]
+async fn buried_alone(pool: &MySqlPool, no: &str, cents: i64, body: Body) -> Result<i64, PayError> {
+    body.run(tx, no, cents).await
+}
+
+/// In the server's strict mode, which refuses dates that do not fit.
+#[tokio::test]
+async fn a12_a_tombstone_keeps_the_key_known() {
+    let db = Database::fresh().await;
+    let strict = "SELECT @@sql_mode LIKE '%STRICT_TRANS_TABLES%'";
+    assert_eq!(db.number(strict).await, 1);
+    let (body, records) = (Body::default(), Records::default());
+    let call = async |no: &str, cents| {
+        let mut tx = db.pool.begin().await?;
+        let paid = buried(&mut tx, no, cents, body.clone()).await;
+        tx.commit().await?;
+        paid
+    };
+    call("1", 5).await.unwrap();
+    let alone = buried_alone(&db.pool, "2", 5, body.clone()).await;
+    alone.unwrap();
+    let days = "SELECT MIN(TIMESTAMPDIFF(DAY, expires_at, known_until)) FROM idem_record";
+    assert_eq!(db.number(days).await, 30);
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    let id = |no: &str| RecordId::new("", "pay", &[], &format!("pay:{no}"));
+    for purged in [2, 0] {
+        for answer in [
+            call("1", 5).await,
+            buried_alone(&db.pool, "2", 5, body.clone()).await,
+        ] {
+            assert_eq!(answer.unwrap_err().kind(), ErrorKind::OutcomeGone);
+        }
+        let other = call("1", 6).await.unwrap_err();
+        assert_eq!(other.kind(), ErrorKind::FingerprintMismatch);
+        let shown = records.lookup(&db.pool, id("1")).await.unwrap().unwrap();
+        assert_eq!(shown.outcome, idem_runtime::outcome::tombstone());
+        // The outcomes go, the keys stay.
+        assert_eq!(records.purge(&db.pool, 10).await.unwrap(), purged);
+    }
+    let kept = "SELECT COUNT(*) FROM idem_record WHERE LENGTH(outcome) <> 7";
+    assert_eq!((db.number(kept).await, body.runs()), (0, 2));
+
+    let past = "UPDATE idem_record SET expires_at = completed_at, known_until = completed_at";
+    sqlx::raw_sql(past).execute(&db.pool).await.unwrap();
+    assert_eq!(records.lookup(&db.pool, id("1")).await.unwrap(), None);
+    assert!(!records.forget(&db.pool, id("1")).await.unwrap());
+    call("1", 6).await.unwrap();
+    assert_eq!(records.purge(&db.pool, 10).await.unwrap(), 1);
+    // The row that was taken over has a tombstone of its own, which can be forgotten.
+    tokio::time::sleep(Duration::from_millis(80)).await;
+    assert_eq!(
+        call("1", 6).await.unwrap_err().kind(),
+        ErrorKind::OutcomeGone
+    );
+    assert!(records.forget(&db.pool, id("1")).await.unwrap());
+    call("1", 6).await.unwrap();
+    assert_eq!(body.runs(), 4);
+}
+
+/// An end that an older build left, which knew no tombstones, ends nothing.
+#[tokio::test]
+async fn a12_the_later_end_counts() {
+    let db = Database::fresh().await;
+    let body = Body::default();
+    pay_and_commit(&db.pool, "1", 100, body.clone())
+        .await
+        .unwrap();
+    let stale = "UPDATE idem_record SET known_until = created_at - INTERVAL 1 DAY";
+    for retention in ["", ", expires_at = NULL"] {
+        let stale = sqlx::AssertSqlSafe(format!("{stale}{retention}"));
+        sqlx::raw_sql(stale).execute(&db.pool).await.unwrap();
+        assert_eq!(Records::default().purge(&db.pool, 10).await.unwrap(), 0);
+        pay_and_commit(&db.pool, "1", 100, body.clone())
+            .await
+            .unwrap();
+        assert_eq!(body.runs(), 1);
+    }
+    let id = RecordId::new("", "pay", &[], "pay:1");
+    assert!(Records::default().forget(&db.pool, id).await.unwrap());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -91,7 +91,7 @@ impl Body {
         }
     }
 
-    async fn run(&self, tx: &mut MySqlTransaction<'_>, no: &str, cents: i64) -> Paid {
+    pub(crate) async fn run(&self, tx: &mut MySqlTransaction<'_>, no: &str, cents: i64) -> Paid {
         self.runs.fetch_add(1, Ordering::SeqCst);
         let insert = sqlx::query("INSERT INTO orders (no, cents) VALUES (?, ?)");
         let done = insert.bind(no).bind(cents).execute(&mut **tx).await?;

@@ -11,6 +11,7 @@ use idem_runtime::protocol::{
 use super::{at, owner, payload};
 
 const LEASE: u64 = 2;
+const TOMBSTONE: u64 = 1;
 const RETENTION: u64 = 3;
 
 /// All there is to know: the record, the time, and what the owners believe.
@@ -35,7 +36,7 @@ struct Kept {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum KeptState {
     Reserved(u8, Option<u64>),
-    Completed(Vec<u8>, u64, Option<u64>),
+    Completed(Vec<u8>, u64, Option<u64>, Option<u64>),
 }
 
 impl Kept {
@@ -48,10 +49,11 @@ impl Kept {
                     owner: owner(*n),
                     lease_until: until.map(at),
                 },
-                KeptState::Completed(outcome, recorded, until) => State::Completed {
+                KeptState::Completed(outcome, recorded, until, known) => State::Completed {
                     outcome: Bytes::copy_from_slice(outcome),
                     recorded_at: at(*recorded),
                     keep_until: until.map(at),
+                    known_until: known.map(at),
                 },
             },
         }
@@ -69,10 +71,12 @@ impl Kept {
                     outcome,
                     recorded_at,
                     keep_until,
+                    known_until,
                 } => KeptState::Completed(
                     outcome.to_vec(),
                     recorded_at.as_millis(),
                     keep_until.map(Moment::as_millis),
+                    known_until.map(Moment::as_millis),
                 ),
                 other => panic!("no event makes {other:?}"),
             },
@@ -121,6 +125,7 @@ impl World {
                 fence,
                 outcome: vec![n].into(),
                 keep_until: Some(at(self.now + RETENTION)),
+                known_until: Some(at(self.now + RETENTION + TOMBSTONE)),
             }),
             Action::Release(n) => {
                 self.step(&mut next, n, |owner, fence| Event::Release { owner, fence });
@@ -187,10 +192,18 @@ impl World {
             }
             Decision::Replay { outcome, .. } => {
                 let record = self.record.as_ref().expect("a record");
-                let KeptState::Completed(kept, _, until) = &record.state else {
+                let KeptState::Completed(kept, _, until, _) = &record.state else {
                     panic!("{self:?}: a replay of what is not completed");
                 };
                 assert!(*kept == outcome && until.is_none_or(|until| until > self.now));
+                assert_eq!(record.payload, wanted, "{self:?}");
+            }
+            Decision::OutcomeGone => {
+                let record = self.record.as_ref().expect("a record");
+                let KeptState::Completed(_, _, Some(until), known) = record.state else {
+                    panic!("{self:?}: what was not completed is gone");
+                };
+                assert!(until <= self.now && known.is_none_or(|known| known > self.now));
                 assert_eq!(record.payload, wanted, "{self:?}");
             }
             Decision::InProgress { lease_until } => {
@@ -288,7 +301,7 @@ impl World {
     /// What holds from one moment to the next, whatever happens.
     fn check(&self, next: &Self) {
         if let Some(Kept {
-            state: KeptState::Completed(_, _, until),
+            state: KeptState::Completed(_, _, _, until),
             ..
         }) = &self.record
             && until.is_none_or(|until| until > self.now)

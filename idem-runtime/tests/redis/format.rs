@@ -101,6 +101,7 @@ async fn the_format_of_a_value_never_changes() {
         outcome,
         recorded_at,
         keep_until,
+        known_until,
     } = shown.record.state
     else {
         panic!("{shown:?}");
@@ -110,6 +111,7 @@ async fn the_format_of_a_value_never_changes() {
         (&b"the outcome"[..], 1_600_000_000_500)
     );
     assert!(keep_until.is_some());
+    assert_eq!(known_until, keep_until);
 
     let answer = store.reserve(&request(held)).await.unwrap();
     assert!(
@@ -125,6 +127,50 @@ async fn the_format_of_a_value_never_changes() {
             lease_until
         }
     );
+}
+
+/// An outcome that ends before its key: its end stands before the texts.
+#[tokio::test]
+async fn a_tombstone_is_what_is_left_of_an_outcome_with_an_end() {
+    let store = support::store().await;
+    let mut server = raw(&Redis::url()).await;
+    for (end, hidden) in [(9_000_000_000_000_u64, false), (1, false), (1, true)] {
+        let id = support::id(&store, format!("{end}{hidden}"));
+        let mut texts = head(b'K', 1_600_000_000_500);
+        let mut value: Vec<u8> = texts.drain(..59).collect();
+        value.extend(end.to_be_bytes());
+        let texts = match hidden {
+            true => [&texts[..5], b"\xff\xff\xff\xff"].concat(),
+            false => texts,
+        };
+        value.extend(&texts);
+        value.extend(b"the outcome");
+        let key = store.key_of(id);
+        let _: () = server.pset_ex(&key, value, 60_000).await.unwrap();
+
+        let answer = store.reserve(&request(id)).await.unwrap();
+        let shown = store.lookup(id).await.unwrap().unwrap();
+        assert_eq!(shown.scope, "pay");
+        assert_eq!(shown.key_text.as_deref(), (!hidden).then_some("key:7"));
+        if end > 1 {
+            assert_eq!(outcome_of(&answer), b"the outcome");
+            let State::Completed { keep_until, .. } = shown.record.state else {
+                panic!("{shown:?}");
+            };
+            assert_eq!(keep_until, Some(Moment::from_millis(end)));
+            continue;
+        }
+        assert_eq!(answer, Reserved::OutcomeGone);
+        assert!(matches!(
+            shown.record.state,
+            State::Tombstone { until: Some(_) }
+        ));
+        let left: Vec<u8> = server.get(&key).await.unwrap();
+        let mut expected = head(b'T', 1_600_000_000_500);
+        expected.truncate(59);
+        expected.extend(texts);
+        assert_eq!(left, expected);
+    }
 }
 
 /// A new record has that format too.

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use idem_runtime::key::Scope;
 use idem_runtime::operation::Operation;
+use idem_runtime::retention::Retention;
 use idem_runtime::store::{Held, Reserved, Store};
 use idem_runtime::{Effect, ErrorKind};
 use idem_test_support::RedisServer;
@@ -28,6 +29,14 @@ async fn a_full_server_refuses_new_calls_and_records_running_ones() {
     let store = support::store_on(&server.url()).await;
     let kept = take(&store, &request(support::id(&store, "kept"))).await;
     support::complete(&store, &kept, b"kept").await;
+    let buried = take(&store, &request(support::id(&store, "buried"))).await;
+    let short = Retention::new(Duration::from_millis(1)).unwrap();
+    let done = store.complete(
+        &buried,
+        b"paid".as_slice().into(),
+        short.with_tombstone_forever(),
+    );
+    assert_eq!(done.await.unwrap(), Held::Yes);
     let running = take(&store, &request(support::id(&store, "running"))).await;
     let failing = take(&store, &request(support::id(&store, "failing"))).await;
     fill(&server);
@@ -53,6 +62,8 @@ async fn a_full_server_refuses_new_calls_and_records_running_ones() {
             outcome_of(&store.reserve(&request(kept.id)).await.unwrap()),
             b"kept"
         );
+        let gone = store.reserve(&request(buried.id)).await.unwrap();
+        assert_eq!(gone, Reserved::OutcomeGone);
     }
     assert_eq!(
         store.renew(&running, support::LEASE).await.unwrap(),

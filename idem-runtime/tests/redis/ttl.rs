@@ -124,6 +124,41 @@ async fn an_expired_record_is_absent_purged_or_not() {
     }
 }
 
+/// The key goes with the tombstone, the outcome with the first request after its own end.
+#[tokio::test]
+async fn a12_a_tombstone_is_the_keys_time_and_drops_the_outcome() {
+    let store = support::store().await;
+    let mut server = raw(&Redis::url()).await;
+    let short = Retention::new(Duration::from_millis(20)).unwrap();
+    let hour = short.with_tombstone(Duration::from_secs(3_600)).unwrap();
+    let id = completed(&store, "hour", hour).await;
+    let left: i64 = server.pttl(store.key_of(id)).await.unwrap();
+    let missing = 3_600_020 - left;
+    assert!((0..=50).contains(&missing), "{left} left");
+    let forever = completed(&store, "forever", short.with_tombstone_forever()).await;
+    tokio::time::sleep(Duration::from_millis(30)).await;
+    for (id, ends) in [(id, true), (forever, false)] {
+        let before: Vec<u8> = server.get(store.key_of(id)).await.unwrap();
+        // What is only read stays as it is.
+        let shown = store.lookup(id).await.unwrap().unwrap().record.state;
+        assert!(matches!(shown, State::Tombstone { until } if until.is_some() == ends));
+        let answer = store.reserve(&request(id)).await.unwrap();
+        assert_eq!(answer, Reserved::OutcomeGone);
+        let after: Vec<u8> = server.get(store.key_of(id)).await.unwrap();
+        assert_eq!(before.len() - after.len(), b"kept".len() + 8);
+        let left: i64 = server.pttl(store.key_of(id)).await.unwrap();
+        assert_eq!(left > 0, ends, "{left}");
+    }
+    // A completion that is sent again finds that it was done, for as long as its outcome is there.
+    let held = take(&store, &request(support::id(&store, "again"))).await;
+    for _ in 0..2 {
+        let done = store
+            .complete(&held, Bytes::from_static(b"kept"), hour)
+            .await;
+        assert_eq!(done.unwrap(), Held::Yes);
+    }
+}
+
 /// RD-09: nothing is left of many records once their time is over.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn nothing_outlives_the_records() {

@@ -54,6 +54,12 @@ flaws! {
     PurgesReservations,
     /// Outcomes are kept as text with an end mark.
     EndsAtZero,
+    /// There are no tombstones.
+    ForgetsWithTheOutcome,
+    /// The outcome is replayed for as long as its key is known.
+    ReplaysFromTheGrave,
+    /// A purge takes the tombstone with the outcome.
+    PurgesTombstones,
     /// A repeated request waits for itself.
     RefusesItself,
 }
@@ -186,11 +192,14 @@ impl Store for PlainStore {
             && let Some(stored) = records.all.get_mut(&request.id)
             && let State::Completed {
                 keep_until: Some(until),
+                known_until: Some(known),
                 recorded_at,
                 ..
             } = &mut stored.record.state
         {
-            *until = now.after(recorded_at.until(*until));
+            for end in [until, known] {
+                *end = now.after(recorded_at.until(*end));
+            }
         }
         Ok(Reserved::from_decision(decision, request, now))
     }
@@ -214,14 +223,23 @@ impl Store for PlainStore {
                 false => self.clock.now(),
             }
         };
-        let keep_until = retention
-            .millis()
-            .map(|millis| self.later(from, Duration::from_millis(millis)));
+        let kept = match self.has(Flaw::ReplaysFromTheGrave) {
+            true => retention.known_millis(),
+            false => retention.millis(),
+        };
+        let keep_until = kept.map(|millis| self.later(from, Duration::from_millis(millis)));
+        let known_until = match self.has(Flaw::ForgetsWithTheOutcome) {
+            true => keep_until,
+            false => retention
+                .known_millis()
+                .map(|millis| self.later(from, Duration::from_millis(millis))),
+        };
         let mut records = self.records();
         if let Some(stored) = records.all.get_mut(&held.id)
             && let State::Completed {
                 outcome: kept,
                 keep_until: until,
+                known_until: known,
                 ..
             } = &mut stored.record.state
         {
@@ -231,6 +249,7 @@ impl Store for PlainStore {
             }
             if self.has(Flaw::CompletingExtends) {
                 *until = keep_until;
+                *known = known_until;
             }
         }
         drop(records);
@@ -240,6 +259,7 @@ impl Store for PlainStore {
             fence,
             outcome,
             keep_until,
+            known_until,
         });
         if self.has(Flaw::LosesFingerprint)
             && let Some(stored) = self.records().all.get_mut(&held.id)
@@ -271,8 +291,8 @@ impl Store for PlainStore {
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
         let now = self.now();
         let records = self.records();
-        let stored = records.all.get(&id).filter(|at| !at.record.is_over(now));
-        Ok(stored.cloned())
+        let stored = records.all.get(&id).cloned();
+        Ok(stored.and_then(|stored| stored.as_of(now)))
     }
 
     async fn forget(&self, id: RecordId) -> Result<bool, Error> {
@@ -298,6 +318,7 @@ impl Store for PlainStore {
             .iter()
             .filter(|(_, at)| {
                 at.record.is_over(now)
+                    || self.has(Flaw::PurgesTombstones) && at.record.is_outcome_gone(now)
                     || self.has(Flaw::PurgesReservations) && at.record.is_lapsed(now)
             })
             .map(|(id, _)| *id)

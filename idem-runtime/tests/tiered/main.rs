@@ -17,4 +17,5 @@ mod owned;
 mod processes;
 mod redis;
 mod support;
+mod tombstone;
 mod transaction;

@@ -76,8 +76,8 @@ pub async fn close_or_again<T, E, D: Dialect>(
             run.retries = retries - 1;
             return Closed::Again(run);
         }
-        Ok(Step::Replay(replay)) => replayed(replay, contract),
-        Err(error) => (Answered::Refused, contract.refuse(error)),
+        Ok(Step::Replay(replay)) => replayed(replay, contract, &report),
+        Err(error) => (Answered::Refused, contract.refuse_early(error, id, &report)),
     };
     report.answered(id, answered);
     Closed::Replay(answer)

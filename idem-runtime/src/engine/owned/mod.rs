@@ -15,7 +15,7 @@ use super::coalesce::{self, Follower, Joined, Lane, Leader, Stage};
 use super::finish::run_to_end;
 use super::transaction::{Look, RETRY_AFTER, completed, look, polling, replay};
 use super::{Contract, Driver, Entered, Replay, Run, Step, call_path};
-use crate::error::{Error, ErrorKind};
+use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::{Answered, Report};
 use crate::operation::{Call, InProgress};
 use crate::protocol::Owner;
@@ -81,20 +81,40 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
             report.answered(id, Answered::FirstRun);
             return Entered::Run(run);
         }
-        Ok(Step::Replay(replay)) => replayed(replay, contract),
-        Err(error) => (Answered::Refused, contract.refuse(error)),
+        Ok(Step::Replay(replay)) => replayed(replay, contract, &report),
+        Err(error) => (Answered::Refused, contract.refuse_early(error, id, &report)),
     };
     report.answered(id, answered);
     Entered::Answer(answer)
 }
 
 /// The answer of a replay, and how it counts.
-fn replayed<T, E>(replay: Replay, contract: &Contract<T, E>) -> (Answered, Result<T, E>) {
-    let recorded_at = replay.recorded_at;
+fn replayed<T, E>(
+    replay: Replay,
+    contract: &Contract<T, E>,
+    report: &Report,
+) -> (Answered, Result<T, E>) {
+    let (recorded_at, id) = (replay.recorded_at, replay.call.id());
     match replay.answer(contract) {
         Ok(answer) => (Answered::Replay { recorded_at }, answer),
-        Err(error) => (Answered::Refused, contract.refuse(error)),
+        Err(error) => (Answered::Refused, contract.refuse_early(error, id, report)),
     }
+}
+
+/// A transaction for a backstop to look in, beside any call: it is rolled back.
+///
+/// # Errors
+/// There is none.
+///
+/// # Cancel safety
+/// The transaction, if begun, is rolled back.
+pub async fn aside<T, E, P: OwnPool + ?Sized>(
+    pool: &P,
+    contract: &Contract<T, E>,
+) -> Result<Transaction<'static, P::Db>, E> {
+    let begun = begin(pool.pool()).await;
+    // It is known that the call is done, and not what came of it.
+    begun.or_else(|error| contract.refuse(error.effect_is(Effect::Done)))
 }
 
 async fn take_off<D: Dialect>(

@@ -3,14 +3,14 @@ use std::time::Duration;
 use ::redis::{Cmd, Value};
 use tokio::time::Instant;
 
-use super::RedisStore;
 use super::steps::kept;
+use super::{RedisStore, record};
 use crate::retention::Left;
 use crate::store::{Request, Reserved};
 
 impl RedisStore {
-    /// The record together with how long it is still kept. That is asked for first: it may be less
-    /// than what is left to the record that is read then, never more.
+    /// The record together with how long its outcome is still kept. That is asked for first: it may
+    /// be less than what is left to the record that is read then, never more.
     pub(super) async fn replay_to_copy(
         &self,
         request: &Request<'_>,
@@ -24,14 +24,29 @@ impl RedisStore {
         let (Value::Int(millis), Value::BulkString(value)) = pair.ok()? else {
             return None;
         };
-        let mut reserved = kept(request, value).ok()??;
-        if let Reserved::Completed { left, .. } = &mut reserved {
-            *left = match u64::try_from(millis) {
+        if record::outcome_end(&value).is_some() {
+            // The key's own time is that of the tombstone.
+            let looked = self.look(key, deadline).await.ok()??;
+            let left = record::outcome_end(&looked.value)
+                .map_or(Left::Unknown, |end| Left::For(looked.now.until(end)));
+            let reserved = kept(request, looked.value).ok()??;
+            return Some(with_left(reserved, left));
+        }
+        let reserved = kept(request, value).ok()??;
+        Some(with_left(
+            reserved,
+            match u64::try_from(millis) {
                 Ok(millis) => Left::For(Duration::from_millis(millis)),
                 Err(_) if millis == -1 => Left::Forever,
                 Err(_) => Left::Unknown,
-            };
-        }
-        Some(reserved)
+            },
+        ))
     }
+}
+
+fn with_left(mut reserved: Reserved, time: Left) -> Reserved {
+    if let Reserved::Completed { left, .. } = &mut reserved {
+        *left = time;
+    }
+    reserved
 }

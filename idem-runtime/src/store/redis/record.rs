@@ -6,6 +6,9 @@
 //! version  state  fence  created at  time        owner  fingerprint  texts  outcome
 //! ```
 //!
+//! A completed record whose key is known for longer than its outcome is kept has the end of the outcome,
+//! 8 bytes, between fingerprint and texts, and a state of its own.
+//!
 //! Numbers are big-endian, moments in milliseconds. `time` is the end of the lease (zero: none) of a
 //! reserved record and the moment of recording of a completed one. A free record is cut after the
 //! fence. The texts are the operation's name (length in 2 bytes) and the key's text (length in 4,
@@ -24,6 +27,7 @@ use crate::store::{Request, Stored};
 
 const VERSION: u8 = 1;
 const HEAD: usize = 59;
+const HEAD_WITH_END: usize = HEAD + 8;
 const HIDDEN: u32 = u32::MAX;
 
 /// The name of a record's key: a function of prefix, namespace and id, and of no other text.
@@ -78,7 +82,17 @@ pub(super) enum Read {
 
 /// A value with a full head.
 #[derive(Debug)]
-pub(super) struct Value(Bytes);
+pub(super) struct Value {
+    bytes: Bytes,
+    head: usize,
+}
+
+/// The end of the value's outcome where it comes before its key's; whether that is past only the
+/// server's clock can tell.
+pub(super) fn outcome_end(value: &[u8]) -> Option<Moment> {
+    let end = value.get(HEAD..HEAD_WITH_END)?.try_into().ok()?;
+    (value[1] == b'K').then(|| Moment::from_millis(u64::from_be_bytes(end)))
+}
 
 /// Where the operation's name and the key's text stand, and where the outcome begins.
 #[derive(Debug)]
@@ -96,9 +110,16 @@ pub(super) fn read(value: Vec<u8>) -> Result<Read, Error> {
     let value = Bytes::from(value);
     match (value.first(), value.get(1), value.len()) {
         (Some(&VERSION), Some(b'F'), 10..) => Ok(Read::Free),
+        (Some(&VERSION), Some(b'K'), HEAD_WITH_END..) => Ok(Read::Completed(Value {
+            bytes: value,
+            head: HEAD_WITH_END,
+        })),
         (Some(&VERSION), Some(state @ (b'R' | b'C' | b'T')), HEAD..) => {
             let state = *state;
-            let value = Value(value);
+            let value = Value {
+                bytes: value,
+                head: HEAD,
+            };
             Ok(match state {
                 b'R' => Read::Reserved(value),
                 b'C' => Read::Completed(value),
@@ -117,7 +138,7 @@ fn unreadable() -> Error {
 impl Value {
     fn array<const N: usize>(&self, at: usize) -> [u8; N] {
         let mut array = [0; N];
-        array.copy_from_slice(&self.0[at..at + N]);
+        array.copy_from_slice(&self.bytes[at..at + N]);
         array
     }
 
@@ -135,7 +156,7 @@ impl Value {
     }
 
     fn spans(&self) -> Result<Spans, Error> {
-        let (length, start) = self.length(HEAD, 2)?;
+        let (length, start) = self.length(self.head, 2)?;
         let scope = start..start + length;
         let (length, start) = self.length(scope.end, 4)?;
         if u32::try_from(length) == Ok(HIDDEN) {
@@ -154,20 +175,20 @@ impl Value {
 
     /// A length of `width` bytes, and where that which it measures begins.
     fn length(&self, at: usize, width: usize) -> Result<(usize, usize), Error> {
-        let digits = self.0.get(at..at + width).ok_or_else(unreadable)?;
+        let digits = self.bytes.get(at..at + width).ok_or_else(unreadable)?;
         let length = digits.iter().fold(0, |n, byte| n << 8 | usize::from(*byte));
         Ok((length, at + width))
     }
 
     fn text(&self, span: Range<usize>) -> Result<String, Error> {
-        let bytes = self.0.get(span).ok_or_else(unreadable)?;
+        let bytes = self.bytes.get(span).ok_or_else(unreadable)?;
         String::from_utf8(bytes.to_vec()).map_err(|_| unreadable())
     }
 
     /// The envelope of a completed record, without copying it.
     pub(super) fn outcome(self) -> Result<Bytes, Error> {
         let start = self.spans()?.outcome;
-        let mut bytes = self.0;
+        let mut bytes = self.bytes;
         if start > bytes.len() {
             return Err(unreadable());
         }
@@ -204,10 +225,15 @@ pub(super) fn stored(value: Vec<u8>, goes_at: Option<Moment>) -> Result<Option<S
             value.stored(state).map(Some)
         }
         Read::Completed(value) => {
+            let whole = Value {
+                bytes: value.bytes.clone(),
+                head: value.head,
+            };
             let state = State::Completed {
                 recorded_at: value.time(),
-                outcome: Value(value.0.clone()).outcome()?,
-                keep_until: goes_at,
+                outcome: whole.outcome()?,
+                keep_until: outcome_end(&value.bytes).or(goes_at),
+                known_until: goes_at,
             };
             value.stored(state).map(Some)
         }

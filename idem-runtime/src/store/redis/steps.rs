@@ -38,6 +38,15 @@ impl From<TooFew> for Error {
     }
 }
 
+/// What the server shows of a record.
+#[derive(Debug)]
+pub(super) struct Looked {
+    pub(super) value: Vec<u8>,
+    /// When its key goes; `None`: never.
+    pub(super) goes_at: Option<Moment>,
+    pub(super) now: Moment,
+}
+
 impl RedisStore {
     fn deadline(&self) -> Instant {
         Instant::now() + self.inner.limit
@@ -135,8 +144,49 @@ impl RedisStore {
         get.arg("GET").arg(key);
         let answer = self.inner.link.send(key, get, deadline).await;
         match answer.map_err(error::before)? {
+            Value::BulkString(value) if record::outcome_end(&value).is_some() => {
+                match self.look(key, deadline).await? {
+                    Some(looked) => kept(request, looked.value),
+                    None => Ok(None),
+                }
+            }
             Value::BulkString(value) => kept(request, value),
             _ => Ok(None),
+        }
+    }
+
+    /// The value as it counts now, by the server's clock.
+    pub(super) async fn look(
+        &self,
+        key: &[u8],
+        deadline: Instant,
+    ) -> Result<Option<Looked>, Error> {
+        let invocation = Invocation {
+            step: &script::LOOKUP,
+            key,
+            arguments: &[],
+        };
+        let answer = invocation.run(&self.inner.link, deadline).await;
+        match answer.map_err(error::before)? {
+            Value::Nil => Ok(None),
+            Value::Array(list) => match <[Value; 3]>::try_from(list) {
+                Ok(
+                    [
+                        Value::BulkString(value),
+                        Value::Int(goes_at),
+                        Value::Int(now),
+                    ],
+                ) => {
+                    let moment = |millis: i64| u64::try_from(millis).ok().map(Moment::from_millis);
+                    Ok(Some(Looked {
+                        value,
+                        goes_at: moment(goes_at),
+                        now: moment(now).unwrap_or(Moment::from_millis(0)),
+                    }))
+                }
+                _ => Err(error::strange("a list")),
+            },
+            _ => Err(error::strange("something unknown")),
         }
     }
 
@@ -281,7 +331,13 @@ impl Store for RedisStore {
         outcome: Bytes,
         retention: Retention,
     ) -> Result<Held, Error> {
-        let keep = retention.millis().map(|millis| millis.to_string());
+        let text = |millis: Option<u64>| millis.map_or_else(String::new, |ms| ms.to_string());
+        let known = text(retention.known_millis());
+        let keep = if retention.known_millis() == retention.millis() {
+            String::new()
+        } else {
+            text(retention.millis())
+        };
         let key = record::key(&self.inner.prefix, reservation.id);
         let fence = reservation.fence.get().to_be_bytes();
         let invocation = Invocation {
@@ -291,7 +347,8 @@ impl Store for RedisStore {
                 &fence,
                 reservation.owner.as_bytes(),
                 &outcome,
-                keep.as_deref().unwrap_or_default().as_bytes(),
+                known.as_bytes(),
+                keep.as_bytes(),
             ],
         };
         let (answer, enough) = self
@@ -331,22 +388,9 @@ impl Store for RedisStore {
     /// Changes nothing.
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
         let key = record::key(&self.inner.prefix, id);
-        let invocation = Invocation {
-            step: &script::LOOKUP,
-            key: &key,
-            arguments: &[],
-        };
-        let answer = invocation.run(&self.inner.link, self.deadline()).await;
-        match answer.map_err(error::before)? {
-            Value::Nil => Ok(None),
-            Value::Array(pair) => match <[Value; 2]>::try_from(pair) {
-                Ok([Value::BulkString(value), Value::Int(goes_at)]) => {
-                    let goes_at = u64::try_from(goes_at).ok().map(Moment::from_millis);
-                    record::stored(value, goes_at)
-                }
-                _ => Err(error::strange("a list")),
-            },
-            _ => Err(error::strange("something unknown")),
+        match self.look(&key, self.deadline()).await? {
+            Some(looked) => record::stored(looked.value, looked.goes_at),
+            None => Ok(None),
         }
     }
 

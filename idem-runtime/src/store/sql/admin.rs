@@ -7,6 +7,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
+use crate::outcome;
 
 /// A completed record, as it stands in the table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -14,7 +15,7 @@ use crate::key::RecordId;
 pub struct Completed {
     /// The payload's digest.
     pub fingerprint: Fingerprint,
-    /// The outcome's envelope.
+    /// The outcome's envelope; a tombstone's if it is gone and the key still known.
     pub outcome: Bytes,
     /// When it was recorded, by the database's clock.
     pub recorded_at: Option<Moment>,
@@ -38,8 +39,16 @@ impl Records {
         let peek = &self.statements::<D>().peek;
         let row = D::read(&mut conn, peek, id).await.map_err(classify::<D>)?;
         Ok(row.filter(|row| !row.is_over).and_then(|row| {
-            let (fingerprint, recorded_at) = (row.fingerprint, row.recorded_at);
-            row.outcome.map(|outcome| Completed {
+            let (fingerprint, recorded_at, is_gone) =
+                (row.fingerprint, row.recorded_at, row.is_gone);
+            let kept = |outcome| {
+                if is_gone {
+                    outcome::tombstone()
+                } else {
+                    outcome
+                }
+            };
+            row.outcome.map(kept).map(|outcome| Completed {
                 fingerprint,
                 outcome,
                 recorded_at,
@@ -61,8 +70,9 @@ impl Records {
         gone.map(|rows| rows > 0).map_err(classify::<D>)
     }
 
-    /// Removes at most `limit` records whose time is over, in one short transaction; says how many.
-    /// Rows that are locked, and rows without outcome, are left. Call it until it removes fewer than
+    /// Removes records whose time is over, and the outcomes that are over of those whose keys are
+    /// still known (`tombstone`): of at most `limit` rows, in two short transactions. Says how many.
+    /// Rows that are locked, and rows without outcome, are left. Call it until it says fewer than
     /// `limit`. Answers never depend on it.
     ///
     /// # Errors
@@ -72,7 +82,14 @@ impl Records {
     /// Safe to stop at any time.
     pub async fn purge<D: Dialect>(&self, pool: &Pool<D>, limit: u32) -> Result<u64, Error> {
         let mut conn = pool.acquire().await.map_err(classify::<D>)?;
-        let gone = D::purge(&mut conn, self.statements::<D>(), i64::from(limit)).await;
-        gone.map_err(classify::<D>)
+        let (statements, limit) = (self.statements::<D>(), i64::from(limit));
+        let gone = D::purge(&mut conn, statements, limit).await;
+        let gone = gone.map_err(classify::<D>)?;
+        let rest = limit.saturating_sub(i64::try_from(gone).unwrap_or(i64::MAX));
+        if rest <= 0 {
+            return Ok(gone);
+        }
+        let buried = D::bury(&mut conn, statements, rest).await;
+        Ok(gone + buried.map_err(classify::<D>)?)
     }
 }

@@ -11,7 +11,9 @@ use crate::error::{Effect, Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::operation::Call;
+use crate::outcome;
 use crate::protocol::Owner;
+use crate::retention::Retention;
 use crate::store::Until;
 
 /// The statements of one database, for one table.
@@ -27,6 +29,8 @@ pub struct Statements {
     pub(crate) release: SqlStr,
     pub(crate) forget: SqlStr,
     pub(crate) purge: SqlStr,
+    /// Leaves tombstones of outcomes that are over.
+    pub(crate) bury: SqlStr,
     /// Whether the server limits a lock wait for one statement alone, asked once. MySQL only.
     #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
     pub(crate) wait_is_scoped: OnceLock<bool>,
@@ -75,6 +79,62 @@ pub enum Inserted {
     Held,
 }
 
+/// How long a completed row counts, in milliseconds.
+#[doc(hidden)]
+#[derive(Debug, Clone, Copy)]
+pub struct Times {
+    /// Its outcome; `None` for ever.
+    pub(crate) keep: Option<i64>,
+    /// Its key, where that is longer.
+    pub(crate) known: Option<i64>,
+}
+
+/// "For ever", where the column has a value: two million days. The databases have no infinity in
+/// common, and all of them have the year 7500.
+pub(super) const FOREVER_MILLIS: i64 = 2_000_000 * 86_400_000;
+
+impl Times {
+    pub(crate) fn of(retention: Retention) -> Self {
+        let whole = |millis: u64| i64::try_from(millis).unwrap_or(FOREVER_MILLIS);
+        let keep = retention.millis().map(whole);
+        let known = retention.known_millis().map(whole);
+        Self {
+            keep,
+            known: (known != keep).then(|| known.unwrap_or(FOREVER_MILLIS)),
+        }
+    }
+}
+
+/// When a completed row's key is no longer known. The later of the two: a build that knew no
+/// tombstones may have taken the row over and left the column as it was.
+pub(super) const ENDS: &str =
+    "CASE WHEN expires_at < known_until THEN known_until ELSE expires_at END";
+
+/// The digits of what is left of an outcome that is over.
+pub(super) fn tombstone_hex() -> String {
+    let envelope = outcome::tombstone();
+    envelope.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The time that is left to a completed row; negative is over, `None` has no end.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct TimeLeft {
+    pub(super) outcome: Option<i64>,
+    /// Of its tombstone, where it has one.
+    pub(super) key: Option<i64>,
+}
+
+impl TimeLeft {
+    pub(super) fn is_over(self) -> bool {
+        self.outcome.is_some_and(|left| left <= 0) && self.key.is_none_or(|left| left <= 0)
+    }
+
+    /// Whether there is no outcome to be replayed: dropped already or not.
+    pub(super) fn is_gone(self, outcome: Option<&[u8]>) -> bool {
+        self.outcome.is_some_and(|left| left <= 0) || outcome.is_some_and(outcome::is_tombstone)
+    }
+}
+
 /// A row as it was read.
 #[derive(Debug, Clone)]
 pub struct Row {
@@ -83,8 +143,10 @@ pub struct Row {
     /// `None` while the body runs.
     pub(crate) outcome: Option<Bytes>,
     pub(crate) recorded_at: Option<Moment>,
-    /// By the database's clock.
+    /// Its key is no longer known, by the database's clock.
     pub(crate) is_over: bool,
+    /// Its outcome is no longer kept, by the database's clock, or was dropped.
+    pub(crate) is_gone: bool,
     /// Until when a copy of it may be answered from.
     #[cfg_attr(not(feature = "tiered"), allow(dead_code))]
     pub(crate) until: Until,
@@ -133,7 +195,7 @@ pub trait Dialect: Database + sealed::Sealed {
         id: RecordId,
         owner: Owner,
         outcome: &[u8],
-        keep_millis: Option<i64>,
+        times: Times,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
     #[doc(hidden)]
@@ -152,9 +214,18 @@ pub trait Dialect: Database + sealed::Sealed {
         id: RecordId,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
-    /// Removes at most `limit` rows whose time is over.
+    /// Removes at most `limit` rows whose keys are no longer known.
     #[doc(hidden)]
     fn purge(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        limit: i64,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Drops the outcomes that are over of at most `limit` rows whose keys are still known. What is
+    /// left of them is over with the key: no later purge looks at it before.
+    #[doc(hidden)]
+    fn bury(
         conn: &mut Self::Connection,
         statements: &Statements,
         limit: i64,

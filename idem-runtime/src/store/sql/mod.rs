@@ -23,7 +23,7 @@ pub mod sqlite;
 
 pub use admin::Completed;
 pub(crate) use dialect::classify;
-pub use dialect::{Dialect, Inserted, NewRow, Row, Statements};
+pub use dialect::{Dialect, Inserted, NewRow, Row, Statements, Times};
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lease::LeasedSql;

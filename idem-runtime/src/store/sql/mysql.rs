@@ -43,7 +43,10 @@ use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySql, MySqlDatabaseError, MySqlQueryResult, MySqlRow};
 use sqlx::{AssertSqlSafe, Executor as _, MySqlConnection, Pool, Row as _, SqlStr, Transaction};
 
-use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, sealed::Sealed};
+use super::dialect::{
+    Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
+    tombstone_hex,
+};
 #[cfg(doc)]
 use super::handle::Records;
 use super::schema::statement;
@@ -63,13 +66,14 @@ impl Sealed for MySql {}
 /// `/*M! … */` is read by MariaDB and is a comment to MySQL.
 const READ: &str = "SELECT fingerprint, owner, outcome, \
      TIMESTAMPDIFF(MICROSECOND, '1970-01-01', completed_at) DIV 1000, \
-     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), expires_at) FROM {table} WHERE id = ?";
+     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), expires_at), \
+     TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), known_until) FROM {table} WHERE id = ?";
 
 impl Dialect for MySql {
     const INDEX: usize = 2;
 
     fn statements(table: &str) -> Statements {
-        let sql = |template| statement(template, table);
+        let sql = |template: &str| statement(&template.replace("{ends}", ENDS), table);
         Statements {
             // Outside a transaction the moment is NULL, which the column refuses (1048).
             insert: sql("/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ \
@@ -85,11 +89,13 @@ impl Dialect for MySql {
             take_over: sql("/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ \
                  UPDATE {table} FORCE INDEX (PRIMARY) SET scope = ?, key_text = ?, fingerprint = ?, owner = ?, \
                  outcome = NULL, created_at = UTC_TIMESTAMP(3), completed_at = NULL, \
-                 expires_at = NULL WHERE id = ? AND expires_at <= UTC_TIMESTAMP(3) \
+                 expires_at = NULL, known_until = NULL \
+                 WHERE id = ? AND {ends} <= UTC_TIMESTAMP(3) \
                  /*M! AND @@in_transaction = 1 */"),
             complete: sql(
                 "UPDATE {table} SET outcome = ?, completed_at = UTC_TIMESTAMP(3), \
-                 expires_at = UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND \
+                 expires_at = UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND, \
+                 known_until = UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND \
                  WHERE id = ? AND owner = ? AND outcome IS NULL \
                  /*M! AND @@in_transaction = 1 */",
             ),
@@ -100,15 +106,25 @@ impl Dialect for MySql {
             // An unfinished row too: its call was committed midway, or is waited for.
             // One whose time is over counts as absent already, purged or not.
             forget: sql("DELETE FROM {table} WHERE id = ? \
-                 AND coalesce(expires_at > UTC_TIMESTAMP(3), true)"),
+                 AND COALESCE({ends} > UTC_TIMESTAMP(3), true)"),
             // Both in one packet: the level must not be left to somebody else's transaction. Under
             // REPEATABLE READ the gaps in the index would hold up calls that reserve or complete, and a
             // small table would be scanned from the wrong end, into rows that are held.
             purge: sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                  DELETE gone FROM (SELECT id FROM {table} FORCE INDEX (expires_at) \
                  WHERE expires_at <= UTC_TIMESTAMP(3) AND outcome IS NOT NULL \
-                 LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
+                 AND {ends} <= UTC_TIMESTAMP(3) LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
                  STRAIGHT_JOIN {table} AS gone FORCE INDEX (PRIMARY) ON gone.id = past.id"),
+            // As the purge. What is read is not written: the server assigns in any order.
+            bury: sql(&format!(
+                "SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
+                 UPDATE (SELECT id FROM {{table}} FORCE INDEX (expires_at) \
+                 WHERE expires_at <= UTC_TIMESTAMP(3) AND outcome IS NOT NULL \
+                 AND known_until > UTC_TIMESTAMP(3) LIMIT {{limit}} FOR UPDATE SKIP LOCKED) AS past \
+                 STRAIGHT_JOIN {{table}} AS kept FORCE INDEX (PRIMARY) ON kept.id = past.id \
+                 SET kept.outcome = X'{}', kept.expires_at = kept.known_until",
+                tombstone_hex(),
+            )),
             wait_is_scoped: OnceLock::new(),
         }
     }
@@ -157,11 +173,13 @@ impl Dialect for MySql {
         id: RecordId,
         owner: Owner,
         outcome: &[u8],
-        keep_millis: Option<i64>,
+        times: Times,
     ) -> Result<u64, sqlx::Error> {
+        let micros = |millis: i64| millis.saturating_mul(1000);
         sqlx::query(statements.complete.clone())
             .bind(outcome)
-            .bind(keep_millis.map(|millis| millis.saturating_mul(1000)))
+            .bind(times.keep.map(micros))
+            .bind(times.known.map(micros))
             .bind(id.as_bytes().as_slice())
             .bind(owner.as_bytes().as_slice())
             .execute(conn)
@@ -197,10 +215,15 @@ impl Dialect for MySql {
         statements: &Statements,
         limit: i64,
     ) -> Result<u64, sqlx::Error> {
-        let purge = statements.purge.as_str();
-        let purge = purge.replace("{limit}", &limit.to_string());
-        let purge = sqlx::raw_sql(AssertSqlSafe(purge));
-        purge.execute(conn).await.map(|done| done.rows_affected())
+        limited(conn, &statements.purge, limit).await
+    }
+
+    async fn bury(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        limit: i64,
+    ) -> Result<u64, sqlx::Error> {
+        limited(conn, &statements.bury, limit).await
     }
 
     async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
@@ -283,6 +306,12 @@ async fn reserve(
     }
 }
 
+async fn limited(conn: &mut MySqlConnection, sql: &SqlStr, limit: i64) -> Result<u64, sqlx::Error> {
+    let sql = sql.as_str().replace("{limit}", &limit.to_string());
+    let run = sqlx::raw_sql(AssertSqlSafe(sql)).execute(conn).await;
+    run.map(|done| done.rows_affected())
+}
+
 /// One second is the least that MySQL takes. A value that a dropped call has left behind is the one
 /// that is restored later.
 const SHORTEN_WAIT: &str = "SET @idem_wait = COALESCE(@idem_wait, \
@@ -322,15 +351,19 @@ fn from_row(row: &MySqlRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
     }
     let outcome: Option<&[u8]> = row.try_get(2)?;
     let completed_at: Option<i64> = row.try_get(3)?;
-    let left: Option<i64> = row.try_get(4)?;
+    let time = TimeLeft {
+        outcome: row.try_get(4)?,
+        key: row.try_get(5)?,
+    };
     let owner = Owner::from_bytes(sized(row.try_get(1)?)?);
     Ok(Row {
         fingerprint: Fingerprint::from_bytes(sized(row.try_get(0)?)?),
         owner,
         outcome: outcome.map(Bytes::copy_from_slice),
         recorded_at: completed_at.map(|at| Moment::from_millis(u64::try_from(at).unwrap_or(0))),
-        is_over: left.is_some_and(|left| left <= 0),
-        until: Until::left_micros(asked_at, left),
+        is_over: time.is_over(),
+        is_gone: time.is_gone(outcome),
+        until: Until::left_micros(asked_at, time.outcome),
         // There is no telling a row of this very transaction from one committed before it, but rows
         // of other processes are committed.
         committed: !owner.is_of_this_process(),

@@ -15,7 +15,10 @@ use sqlx::postgres::{PgRow, Postgres};
 use sqlx::{PgConnection, Pool, Row as _, SqlStr, Transaction, ValueRef as _};
 use uuid::Uuid;
 
-use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, sealed::Sealed};
+use super::dialect::{
+    Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
+    tombstone_hex,
+};
 use super::schema::statement;
 use crate::clock::Moment;
 use crate::error::ErrorKind;
@@ -32,9 +35,9 @@ impl Dialect for Postgres {
     const INDEX: usize = 0;
 
     fn statements(table: &str) -> Statements {
-        let sql = |template| statement(template, table);
+        let sql = |template: &str| statement(&template.replace("{ends}", ENDS), table);
         let peek = sql("SELECT fingerprint, owner, outcome, completed_at, \
-             expires_at, clock_timestamp(), true FROM {table} WHERE id = $1");
+             expires_at, known_until, clock_timestamp(), true FROM {table} WHERE id = $1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete) \
@@ -44,27 +47,35 @@ impl Dialect for Postgres {
             // A row that is older than this transaction's number (or than the next number, while it
             // has none) was written by another one: it is committed.
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
-                 expires_at, clock_timestamp(), age(xmin) > 0 FROM {table} WHERE id = $1"),
+                 expires_at, known_until, clock_timestamp(), age(xmin) > 0 FROM {table} WHERE id = $1"),
             peek,
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
-                 completed_at = NULL, expires_at = NULL \
-                 WHERE id = $1 AND expires_at <= clock_timestamp() \
+                 completed_at = NULL, expires_at = NULL, known_until = NULL \
+                 WHERE id = $1 AND {ends} <= clock_timestamp() \
                  AND pg_try_advisory_xact_lock($6)",
             ),
             complete: sql("UPDATE {table} SET outcome = $3, incomplete = NULL, \
                  completed_at = clock_timestamp(), \
-                 expires_at = clock_timestamp() + $4 * interval '1 millisecond' \
+                 expires_at = clock_timestamp() + $4 * interval '1 millisecond', \
+                 known_until = clock_timestamp() + $5 * interval '1 millisecond' \
                  WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL"),
             release: sql(
                 "DELETE FROM {table} WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL",
             ),
             forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL \
-                 AND coalesce(expires_at > clock_timestamp(), true)"),
+                 AND coalesce({ends} > clock_timestamp(), true)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
-                 LIMIT $1 FOR UPDATE SKIP LOCKED)"),
+                 AND {ends} <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)"),
+            bury: sql(&format!(
+                "UPDATE {{table}} SET outcome = '\\x{}', expires_at = known_until \
+                 WHERE id IN (SELECT id FROM {{table}} \
+                 WHERE expires_at <= clock_timestamp() AND known_until > clock_timestamp() \
+                 AND incomplete IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED)",
+                tombstone_hex(),
+            )),
             wait_is_scoped: OnceLock::new(),
         }
     }
@@ -120,13 +131,14 @@ impl Dialect for Postgres {
         id: RecordId,
         owner: Owner,
         outcome: &[u8],
-        keep_millis: Option<i64>,
+        times: Times,
     ) -> Result<u64, sqlx::Error> {
         sqlx::query(statements.complete.clone())
             .bind(uuid(id))
             .bind(Uuid::from_bytes(*owner.as_bytes()))
             .bind(outcome)
-            .bind(keep_millis)
+            .bind(times.keep)
+            .bind(times.known)
             .execute(conn)
             .await
             .map(|done| done.rows_affected())
@@ -162,6 +174,15 @@ impl Dialect for Postgres {
     ) -> Result<u64, sqlx::Error> {
         let purge = sqlx::query(statements.purge.clone()).bind(limit);
         purge.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn bury(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        limit: i64,
+    ) -> Result<u64, sqlx::Error> {
+        let bury = sqlx::query(statements.bury.clone()).bind(limit);
+        bury.execute(conn).await.map(|done| done.rows_affected())
     }
 
     async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
@@ -214,8 +235,14 @@ fn from_row(row: &PgRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
     let fingerprint: &[u8] = row.try_get(0)?;
     let owner: Uuid = row.try_get(1)?;
     let outcome: Option<&[u8]> = row.try_get(2)?;
-    let now = micros(row, 5)?.unwrap_or_default();
-    let left = micros(row, 4)?.map(|end| end.saturating_sub(now));
+    let now = micros(row, 6)?.unwrap_or_default();
+    let left = |column| -> Result<Option<i64>, sqlx::Error> {
+        Ok(micros(row, column)?.map(|end| end.saturating_sub(now)))
+    };
+    let time = TimeLeft {
+        outcome: left(4)?,
+        key: left(5)?,
+    };
     Ok(Row {
         fingerprint: Fingerprint::from_bytes(
             fingerprint
@@ -228,9 +255,10 @@ fn from_row(row: &PgRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
             let millis = u64::try_from(at.div_euclid(1000));
             Moment::from_millis(millis.unwrap_or(0))
         }),
-        is_over: left.is_some_and(|left| left <= 0),
-        until: Until::left_micros(asked_at, left),
-        committed: row.try_get(6)?,
+        is_over: time.is_over(),
+        is_gone: time.is_gone(outcome),
+        until: Until::left_micros(asked_at, time.outcome),
+        committed: row.try_get(7)?,
     })
 }
 

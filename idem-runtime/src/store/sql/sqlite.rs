@@ -15,7 +15,10 @@ use bytes::Bytes;
 use sqlx::sqlite::{Sqlite, SqliteRow};
 use sqlx::{Pool, Row as _, SqlStr, SqliteConnection, Transaction};
 
-use super::dialect::{Dialect, Inserted, NewRow, Row, Statements, sealed::Sealed};
+use super::dialect::{
+    Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
+    tombstone_hex,
+};
 use super::schema::statement;
 use crate::clock::Moment;
 use crate::error::ErrorKind;
@@ -35,9 +38,12 @@ impl Dialect for Sqlite {
     const INDEX: usize = 1;
 
     fn statements(table: &str) -> Statements {
-        let sql = |template: &str| statement(&template.replace("{now}", NOW), table);
+        let sql = |template: &str| {
+            let filled = template.replace("{now}", NOW).replace("{ends}", ENDS);
+            statement(&filled, table)
+        };
         let read = sql("SELECT fingerprint, owner, outcome, completed_at, \
-             expires_at - {now} FROM {table} WHERE id = ?1");
+             expires_at - {now}, known_until - {now} FROM {table} WHERE id = ?1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete, created_at) \
@@ -48,19 +54,28 @@ impl Dialect for Sqlite {
             take_over: sql(
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
                  incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
-                 expires_at = NULL WHERE id = ?1 AND expires_at <= {now}",
+                 expires_at = NULL, known_until = NULL \
+                 WHERE id = ?1 AND {ends} <= {now}",
             ),
             complete: sql(
                 "UPDATE {table} SET outcome = ?3, incomplete = NULL, completed_at = {now}, \
-                 expires_at = {now} + ?4 WHERE id = ?1 AND owner = ?2 AND incomplete IS NOT NULL",
+                 expires_at = {now} + ?4, known_until = {now} + ?5 \
+                 WHERE id = ?1 AND owner = ?2 AND incomplete IS NOT NULL",
             ),
             release: sql(
                 "DELETE FROM {table} WHERE id = ?1 AND owner = ?2 AND incomplete IS NOT NULL",
             ),
             forget: sql("DELETE FROM {table} WHERE id = ?1 AND incomplete IS NULL \
-                 AND coalesce(expires_at > {now}, 1)"),
+                 AND coalesce({ends} > {now}, 1)"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
-                 WHERE expires_at <= {now} AND incomplete IS NULL LIMIT ?1)"),
+                 WHERE expires_at <= {now} AND incomplete IS NULL \
+                 AND {ends} <= {now} LIMIT ?1)"),
+            bury: sql(&format!(
+                "UPDATE {{table}} SET outcome = X'{}', expires_at = known_until \
+                 WHERE id IN (SELECT id FROM {{table}} WHERE expires_at <= {{now}} \
+                 AND known_until > {{now}} AND incomplete IS NULL LIMIT ?1)",
+                tombstone_hex(),
+            )),
             wait_is_scoped: OnceLock::new(),
         }
     }
@@ -106,13 +121,14 @@ impl Dialect for Sqlite {
         id: RecordId,
         owner: Owner,
         outcome: &[u8],
-        keep_millis: Option<i64>,
+        times: Times,
     ) -> Result<u64, sqlx::Error> {
         sqlx::query(statements.complete.clone())
             .bind(id.as_bytes().to_vec())
             .bind(owner.as_bytes().to_vec())
             .bind(outcome.to_vec())
-            .bind(keep_millis)
+            .bind(times.keep)
+            .bind(times.known)
             .execute(conn)
             .await
             .map(|done| done.rows_affected())
@@ -148,6 +164,15 @@ impl Dialect for Sqlite {
     ) -> Result<u64, sqlx::Error> {
         let purge = sqlx::query(statements.purge.clone()).bind(limit);
         purge.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn bury(
+        conn: &mut SqliteConnection,
+        statements: &Statements,
+        limit: i64,
+    ) -> Result<u64, sqlx::Error> {
+        let bury = sqlx::query(statements.bury.clone()).bind(limit);
+        bury.execute(conn).await.map(|done| done.rows_affected())
     }
 
     async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
@@ -192,15 +217,22 @@ fn from_row(row: &SqliteRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
             .map_err(|e| sqlx::Error::Decode(Box::new(e)))
     }
     let completed_at: Option<i64> = row.try_get(3)?;
-    let left: Option<i64> = row.try_get(4)?;
+    let micros = |millis: Option<i64>| millis.map(|millis| millis.saturating_mul(1000));
+    let time = TimeLeft {
+        outcome: micros(row.try_get(4)?),
+        key: micros(row.try_get(5)?),
+    };
+    let outcome = row.try_get::<Option<Vec<u8>>, _>(2)?;
+    let is_gone = time.is_gone(outcome.as_deref());
     let owner = Owner::from_bytes(sized(row.try_get(1)?)?);
     Ok(Row {
         fingerprint: Fingerprint::from_bytes(sized(row.try_get(0)?)?),
         owner,
-        outcome: row.try_get::<Option<Vec<u8>>, _>(2)?.map(Bytes::from),
+        outcome: outcome.map(Bytes::from),
         recorded_at: completed_at.map(|at| Moment::from_millis(u64::try_from(at).unwrap_or(0))),
-        is_over: left.is_some_and(|left| left <= 0),
-        until: Until::left_micros(asked_at, left.map(|millis| millis.saturating_mul(1000))),
+        is_over: time.is_over(),
+        is_gone,
+        until: Until::left_micros(asked_at, time.outcome),
         // There is no telling a row of this very transaction from one committed before it, but rows
         // of other processes are committed.
         committed: !owner.is_of_this_process(),

@@ -69,6 +69,7 @@ pub async fn lookup_shows_an_outcome<S: Store>(harness: &Harness<S>) {
                 outcome,
                 recorded_at,
                 keep_until,
+                ..
             } = &stored.record.state
             else {
                 return false;

@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::Harness;
-use super::support::{FREE, FREE_MEANS, HOUR, keep, law, payload};
+use super::support::{FREE, FREE_MEANS, HOUR, done, keep, law, payload};
 use crate::clock::Moment;
 use crate::key::RecordId;
 use crate::protocol::State;
@@ -187,6 +187,119 @@ pub async fn an_expired_record_counts_as_absent<S: Store>(harness: &Harness<S>) 
         "callers are answered from the past",
         &answer,
     );
+}
+
+const KNOWN: &str = "a key is known for its whole tombstone, counted from the end of its outcome";
+const KNOWN_MEANS: &str = "a late repeat has its effect a second time";
+
+/// After its retention the outcome is gone, and the key still known: nothing runs, purged or not.
+pub async fn a_tombstone_outlives_its_outcome<S: Store>(harness: &Harness<S>) {
+    let (retention, tombstone) = (harness.lease(), harness.lease() * 3);
+    let kept = done(keep(retention).with_tombstone(tombstone));
+    let ids = [harness.fresh(), harness.fresh()];
+    let begun = Instant::now();
+    for id in ids {
+        harness.completed(id, b"paid", kept).await;
+    }
+    harness.pass(retention * 5 / 4).await;
+    for (id, purging) in ids.into_iter().zip([false, true]) {
+        if purging {
+            let _ = harness.purge(usize::MAX).await;
+        }
+        let answer = harness.reserve(&harness.request(id)).await;
+        let other = Request::new(id, payload(2), harness.lease());
+        let other = harness.reserve(&other).await;
+        let shown = harness.lookup(id).await.map(|stored| stored.record.state);
+        if harness.not_over(begun, retention + tombstone) {
+            law(
+                answer == Reserved::OutcomeGone && other == Reserved::Mismatch,
+                KNOWN,
+                KNOWN_MEANS,
+                &(answer, other),
+            );
+            law(
+                matches!(shown, Some(State::Tombstone { until: Some(_) })),
+                "a look-up shows a tombstone as one, purged or not",
+                "what is shown is not what a call would be answered",
+                &shown,
+            );
+        }
+    }
+    harness.pass(retention + tombstone).await;
+    for id in ids {
+        let _ = harness.take(id, OVER, OVER_MEANS).await;
+    }
+}
+
+/// A key is known to the last moment of its tombstone, which begins where the retention ends.
+pub async fn a_tombstone_lasts_for_its_period<S: Store>(harness: &Harness<S>) {
+    let (retention, tombstone) = (harness.lease(), harness.lease() * 2);
+    let kept = done(keep(retention).with_tombstone(tombstone));
+    let id = harness.fresh();
+    let begun = Instant::now();
+    harness.completed(id, b"paid", kept).await;
+    harness.pass_most_of(retention).await;
+    let answer = harness.reserve(&harness.request(id)).await;
+    if harness.not_over(begun, retention) {
+        law(
+            matches!(answer, Reserved::Completed { .. }),
+            KEPT,
+            KEPT_MEANS,
+            &answer,
+        );
+    }
+    harness.pass_rest_of(retention).await;
+    harness.pass_most_of(tombstone).await;
+    let answer = harness.reserve(&harness.request(id)).await;
+    if harness.not_over(begun, retention + tombstone) {
+        law(answer == Reserved::OutcomeGone, KNOWN, KNOWN_MEANS, &answer);
+    }
+    harness.pass_rest_of(tombstone).await;
+    let shown = harness.lookup(id).await;
+    let forgotten = harness.forget(id).await;
+    law(
+        shown.is_none() && !forgotten,
+        "a tombstone that is over counts as absent, purged or not",
+        "answers depend on when the cleaner ran",
+        &(shown, forgotten),
+    );
+    let _ = harness.take(id, OVER, OVER_MEANS).await;
+}
+
+/// A tombstone without an end stays; forgetting it frees the key.
+pub async fn a_tombstone_may_stay_for_ever<S: Store>(harness: &Harness<S>) {
+    let id = harness.fresh();
+    let kept = keep(harness.lease()).with_tombstone_forever();
+    harness.completed(id, b"paid", kept).await;
+    harness.pass(harness.lease() * 5 / 4).await;
+    let shown = harness.lookup(id).await.map(|stored| stored.record.state);
+    law(
+        shown == Some(State::Tombstone { until: None }),
+        "a tombstone without an end is shown as one",
+        "a status query tells an end that there is not",
+        &shown,
+    );
+    if matches!(harness.time, super::Time::Manual(_)) {
+        harness.pass(MAX_RETENTION).await;
+    }
+    // The first may drop the outcome.
+    let _ = harness.purge(usize::MAX).await;
+    let purged = harness.purge(usize::MAX).await;
+    let answer = harness.reserve(&harness.request(id)).await;
+    law(
+        answer == Reserved::OutcomeGone && purged == 0,
+        "a tombstone \"for ever\" has no end",
+        KNOWN_MEANS,
+        &(answer, purged),
+    );
+    let forgotten = harness.forget(id).await;
+    law(
+        forgotten,
+        "a tombstone can be forgotten",
+        "an operator cannot let a call run again",
+        &forgotten,
+    );
+    let _ = harness.take(id, FREE, FREE_MEANS).await;
 }
 
 /// The same steps at the same times have the same answers, however often somebody purges.

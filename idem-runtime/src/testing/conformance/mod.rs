@@ -294,6 +294,9 @@ macro_rules! __conformance_cases {
             a_sub_second_retention_is_kept
             the_longest_retentions_do_not_wrap
             an_expired_record_counts_as_absent
+            a_tombstone_outlives_its_outcome
+            a_tombstone_lasts_for_its_period
+            a_tombstone_may_stay_for_ever
             purging_changes_no_answer
             moments_are_those_of_the_records_life
             lookup_shows_a_reservation

@@ -15,7 +15,7 @@ if kind == '\1R' then
   if lease_until == 0 or lease_until > now then
     return 0
   end
-elseif kind ~= '\1C' and kind ~= '\1T' then
+elseif kind ~= '\1C' and kind ~= '\1K' and kind ~= '\1T' then
   return 0
 end
 redis.call('SET', KEYS[1], '\1F' .. value:sub(3, 10), 'PX', ARGV[1])

@@ -11,6 +11,18 @@
 -- -1 stands for no end, and zero for one that has passed without a right to take over.
 --
 -- The fence is this server's clock in microseconds, and at least one more than the last one.
+-- The record without its outcome: the key stays known.
+local function without_outcome(value)
+  local length = struct.unpack('>I2', value, 68)
+  local at = 70 + length
+  local stop = at + 3
+  length = struct.unpack('>I4', value, at)
+  if length ~= 4294967295 then
+    stop = stop + length
+  end
+  return '\1T' .. value:sub(3, 59) .. value:sub(68, stop)
+end
+
 local call, pack = redis.call, struct.pack
 local time = call('TIME')
 local micros = time[1] * 1000000 + time[2]
@@ -48,6 +60,10 @@ if kind == '\1R' then
     return { value:sub(43, 59), free_in }
   end
 elseif kind ~= '\1F' then
+  if kind == '\1K' and struct.unpack('>I8', value, 60) <= now then
+    value = without_outcome(value)
+    call('SET', KEYS[1], value, 'KEEPTTL')
+  end
   return value
 end
 

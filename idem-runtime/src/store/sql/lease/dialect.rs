@@ -9,10 +9,10 @@ use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Decision, Fence, Owner, Record, State};
-use crate::retention::{MAX_RETENTION, Retention};
-use crate::store::sql::Dialect;
-use crate::store::sql::dialect::cut;
+use crate::retention::MAX_RETENTION;
+use crate::store::sql::dialect::{FOREVER_MILLIS, cut};
 use crate::store::sql::schema::Migration;
+use crate::store::sql::{Dialect, Times};
 use crate::store::{Request, Reservation, Reserved, Stored};
 
 /// The statements of one database, for one table.
@@ -29,6 +29,7 @@ pub struct LeaseStatements {
     pub(super) lookup: SqlStr,
     pub(super) forget: SqlStr,
     pub(super) purge: SqlStr,
+    pub(super) bury: SqlStr,
     pub(super) purge_abandoned: SqlStr,
 }
 
@@ -61,11 +62,6 @@ pub(super) fn lease_millis(lease: Duration) -> i64 {
     let millis = lease.as_nanos().div_ceil(1_000_000);
     let millis = millis.clamp(1, MAX_RETENTION.as_millis());
     i64::try_from(millis).unwrap_or(i64::MAX)
-}
-
-pub(super) fn keep_millis(retention: Retention) -> Option<i64> {
-    let millis = retention.millis()?;
-    Some(i64::try_from(millis).unwrap_or(i64::MAX))
 }
 
 /// A row as it was read, with the database's time then.
@@ -104,7 +100,20 @@ pub(super) struct Columns {
     pub(super) created_at: Micros,
     pub(super) completed_at: Option<Micros>,
     pub(super) expires_at: Option<Micros>,
+    pub(super) known_until: Option<Micros>,
     pub(super) now: Micros,
+}
+
+impl Columns {
+    /// When the key is no longer known; `None` for ever.
+    fn known(&self) -> Option<Micros> {
+        let expires_at = self.expires_at?;
+        let ends = self
+            .known_until
+            .map_or(expires_at, |known| known.max(expires_at));
+        let forever = self.now.0.saturating_add(FOREVER_MILLIS / 2 * 1000);
+        (ends.0 < forever).then_some(ends)
+    }
 }
 
 /// Microseconds since the Unix epoch, as finely as any of the databases counts.
@@ -128,6 +137,7 @@ impl From<Columns> for LeaseRow {
             None => columns.lease_until,
             Some(_) => columns.expires_at,
         };
+        let known_until = columns.known().map(Micros::end);
         let state = match (columns.completed_at, columns.outcome) {
             (None, _) => State::Reserved {
                 owner: columns.owner,
@@ -137,10 +147,9 @@ impl From<Columns> for LeaseRow {
                 outcome,
                 recorded_at: at.past(),
                 keep_until: ends.map(Micros::end),
+                known_until,
             },
-            (Some(_), None) => State::Tombstone {
-                until: ends.map(Micros::end),
-            },
+            (Some(_), None) => State::Tombstone { until: known_until },
         };
         let left = |ends: Micros| u64::try_from(ends.0.saturating_sub(columns.now.0)).unwrap_or(0);
         Self {
@@ -221,7 +230,7 @@ pub trait LeaseDialect: Dialect {
         statements: &LeaseStatements,
         held: &Reservation,
         outcome: &[u8],
-        keep_millis: Option<i64>,
+        times: Times,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
     #[doc(hidden)]
@@ -255,8 +264,17 @@ pub trait LeaseDialect: Dialect {
         id: RecordId,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
+    /// Removes rows whose keys are no longer known.
     #[doc(hidden)]
     fn purge_leases(
+        conn: &mut Self::Connection,
+        statements: &LeaseStatements,
+        limit: i64,
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// Drops the outcomes that are over of rows whose keys are still known.
+    #[doc(hidden)]
+    fn bury_leases(
         conn: &mut Self::Connection,
         statements: &LeaseStatements,
         limit: i64,

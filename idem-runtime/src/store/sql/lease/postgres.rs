@@ -12,6 +12,7 @@ use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Fence, Owner};
+use crate::store::sql::Times;
 use crate::store::sql::dialect::classify;
 use crate::store::sql::postgres::micros;
 use crate::store::sql::postgres::setup::{apply, check_table};
@@ -19,10 +20,12 @@ use crate::store::sql::schema::{Migration, fill, statement, unusable};
 use crate::store::{Reservation, Stored};
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
-                   expires_at, clock_timestamp()";
+                   expires_at, known_until, clock_timestamp()";
 
-/// The end of the lease of a reserved row, of the retention of a completed one.
-const ENDS: &str = "CASE WHEN completed_at IS NULL THEN lease_until ELSE expires_at END";
+/// The end of the lease of a reserved row; of a completed one the retention's, or the tombstone's
+/// after it.
+const ENDS: &str = "CASE WHEN completed_at IS NULL THEN lease_until \
+                    WHEN expires_at < known_until THEN known_until ELSE expires_at END";
 
 impl LeaseDialect for Postgres {
     fn lease_statements(table: &str) -> LeaseStatements {
@@ -45,20 +48,22 @@ impl LeaseDialect for Postgres {
                  WHERE NOT EXISTS (SELECT FROM found) AND pg_try_advisory_xact_lock($7) \
                  ON CONFLICT (id) DO NOTHING RETURNING fence) \
                  SELECT NULL::bigint AS made, found.* FROM found UNION ALL \
-                 SELECT fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM made",
+                 SELECT fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM made",
             ),
             read: None,
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  fence = greatest(fence + 1, nextval('{fences}')), \
                  lease_until = clock_timestamp() + $6 * interval '1 millisecond', outcome = NULL, \
-                 created_at = clock_timestamp(), completed_at = NULL, expires_at = NULL \
+                 created_at = clock_timestamp(), completed_at = NULL, expires_at = NULL, \
+                 known_until = NULL \
                  WHERE id = $1 AND owner = $7 AND fence = $8 AND {ends} <= clock_timestamp() \
                  RETURNING fence",
             ),
             complete: sql("UPDATE {table} SET outcome = $4, lease_until = NULL, \
                  completed_at = clock_timestamp(), \
-                 expires_at = clock_timestamp() + $5 * interval '1 millisecond' \
+                 expires_at = clock_timestamp() + $5 * interval '1 millisecond', \
+                 known_until = clock_timestamp() + $6 * interval '1 millisecond' \
                  WHERE id = $1 AND owner = $2 AND fence = $3 AND completed_at IS NULL"),
             release: sql("DELETE FROM {table} \
                  WHERE id = $1 AND owner = $2 AND fence = $3 AND completed_at IS NULL"),
@@ -69,13 +74,19 @@ impl LeaseDialect for Postgres {
             forget: sql(
                 "DELETE FROM {table} WHERE id = $1 AND CASE WHEN completed_at IS NULL \
                  THEN lease_until <= clock_timestamp() \
-                 ELSE coalesce(expires_at > clock_timestamp(), true) END",
+                 ELSE coalesce({ends} > clock_timestamp(), true) END",
             ),
             // An array is made once; a subquery could be evaluated again, and remove more.
             purge: sql(
                 "DELETE FROM {table} WHERE id = ANY (ARRAY(SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() AND completed_at IS NOT NULL \
-                 LIMIT $1 FOR UPDATE SKIP LOCKED))",
+                 AND {ends} <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED))",
+            ),
+            bury: sql(
+                "UPDATE {table} SET outcome = NULL, expires_at = known_until \
+                 WHERE id = ANY (ARRAY(SELECT id FROM {table} \
+                 WHERE expires_at <= clock_timestamp() AND completed_at IS NOT NULL \
+                 AND known_until > clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED))",
             ),
             purge_abandoned: sql(
                 "DELETE FROM {table} WHERE id = ANY (ARRAY(SELECT id FROM {table} \
@@ -87,11 +98,19 @@ impl LeaseDialect for Postgres {
     }
 
     fn lease_migrations(table: &str) -> Vec<Migration> {
-        vec![Migration {
-            version: 1,
-            name: "lease",
-            sql: fill(include_str!("../migrations/postgres/lease_0001.sql"), table),
-        }]
+        let fill = |template| fill(template, table);
+        vec![
+            Migration {
+                version: 1,
+                name: "lease",
+                sql: fill(include_str!("../migrations/postgres/lease_0001.sql")),
+            },
+            Migration {
+                version: 2,
+                name: "tombstone",
+                sql: fill(include_str!("../migrations/postgres/0002_tombstone.sql")),
+            },
+        ]
     }
 
     async fn migrate_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
@@ -146,11 +165,14 @@ impl LeaseDialect for Postgres {
         statements: &LeaseStatements,
         reservation: &Reservation,
         outcome: &[u8],
-        keep_millis: Option<i64>,
+        times: Times,
     ) -> Result<u64, sqlx::Error> {
         let complete = held(&statements.complete, reservation);
-        let done = complete.bind(outcome).bind(keep_millis).execute(conn).await;
-        done.map(|done| done.rows_affected())
+        let complete = complete.bind(outcome).bind(times.keep).bind(times.known);
+        complete
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected())
     }
 
     async fn release_lease(
@@ -182,7 +204,7 @@ impl LeaseDialect for Postgres {
             return Ok(None);
         };
         let found = from_row(&row, 0)?;
-        let (scope, key_text) = (row.try_get(9)?, row.try_get(10)?);
+        let (scope, key_text) = (row.try_get(10)?, row.try_get(11)?);
         let stored = Stored::new(found.record, scope, key_text, found.created_at);
         Ok(Some((stored, found.now)))
     }
@@ -203,6 +225,15 @@ impl LeaseDialect for Postgres {
     ) -> Result<u64, sqlx::Error> {
         let purge = sqlx::query(statements.purge.clone()).bind(limit);
         purge.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn bury_leases(
+        conn: &mut PgConnection,
+        statements: &LeaseStatements,
+        limit: i64,
+    ) -> Result<u64, sqlx::Error> {
+        let bury = sqlx::query(statements.bury.clone()).bind(limit);
+        bury.execute(conn).await.map(|done| done.rows_affected())
     }
 
     async fn purge_abandoned_leases(
@@ -254,7 +285,8 @@ fn from_row(row: &PgRow, at: usize) -> Result<LeaseRow, sqlx::Error> {
         created_at: time(row, at + 5)?.unwrap_or(Micros(0)),
         completed_at: time(row, at + 6)?,
         expires_at: time(row, at + 7)?,
-        now: time(row, at + 8)?.unwrap_or(Micros(0)),
+        known_until: time(row, at + 8)?,
+        now: time(row, at + 9)?.unwrap_or(Micros(0)),
     };
     Ok(columns.into())
 }
@@ -279,4 +311,5 @@ const COLUMNS: &[(&str, &str)] = &[
     ("created_at", "timestamp with time zone"),
     ("completed_at", "timestamp with time zone"),
     ("expires_at", "timestamp with time zone"),
+    ("known_until", "timestamp with time zone"),
 ];

@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Fence, Owner};
+use crate::store::sql::Times;
 use crate::store::sql::dialect::classify;
 use crate::store::sql::schema::{Migration, fill, statement, unusable};
 use crate::store::sql::sqlite::NOW;
@@ -18,10 +19,12 @@ use crate::store::sql::sqlite::setup::{apply, check_table};
 use crate::store::{Reservation, Stored};
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
-                   expires_at, {now}";
+                   expires_at, known_until, {now}";
 
-/// The end of the lease of a reserved row, of the retention of a completed one.
-const ENDS: &str = "CASE WHEN completed_at IS NULL THEN lease_until ELSE expires_at END";
+/// The end of the lease of a reserved row; of a completed one the retention's, or the tombstone's
+/// after it.
+const ENDS: &str = "CASE WHEN completed_at IS NULL THEN lease_until \
+                    WHEN expires_at < known_until THEN known_until ELSE expires_at END";
 
 const COLUMNS: &[(&str, &str)] = &[
     ("id", "BLOB"),
@@ -35,6 +38,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("created_at", "INTEGER"),
     ("completed_at", "INTEGER"),
     ("expires_at", "INTEGER"),
+    ("known_until", "INTEGER"),
 ];
 
 impl LeaseDialect for Sqlite {
@@ -53,11 +57,12 @@ impl LeaseDialect for Sqlite {
             take_over: sql(
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
                  fence = max(fence, (SELECT floor FROM {fences})) + 1, lease_until = {now} + ?6, \
-                 outcome = NULL, created_at = {now}, completed_at = NULL, expires_at = NULL \
+                 outcome = NULL, created_at = {now}, completed_at = NULL, expires_at = NULL, \
+                 known_until = NULL \
                  WHERE id = ?1 AND owner = ?7 AND fence = ?8 AND {ends} <= {now} RETURNING fence",
             ),
             complete: sql("UPDATE {table} SET outcome = ?4, lease_until = NULL, \
-                 completed_at = {now}, expires_at = {now} + ?5 \
+                 completed_at = {now}, expires_at = {now} + ?5, known_until = {now} + ?6 \
                  WHERE id = ?1 AND owner = ?2 AND fence = ?3 AND completed_at IS NULL"),
             release: sql("DELETE FROM {table} \
                  WHERE id = ?1 AND owner = ?2 AND fence = ?3 AND completed_at IS NULL"),
@@ -66,21 +71,35 @@ impl LeaseDialect for Sqlite {
             lookup: sql("SELECT {row}, scope, key_text FROM {table} WHERE id = ?1"),
             forget: sql(
                 "DELETE FROM {table} WHERE id = ?1 AND CASE WHEN completed_at IS NULL \
-                 THEN lease_until <= {now} ELSE coalesce(expires_at > {now}, 1) END",
+                 THEN lease_until <= {now} ELSE coalesce({ends} > {now}, 1) END",
             ),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
-                 WHERE expires_at <= {now} AND completed_at IS NOT NULL LIMIT ?1)"),
+                 WHERE expires_at <= {now} AND completed_at IS NOT NULL \
+                 AND {ends} <= {now} LIMIT ?1)"),
+            bury: sql(
+                "UPDATE {table} SET outcome = NULL, expires_at = known_until \
+                 WHERE id IN (SELECT id FROM {table} WHERE expires_at <= {now} \
+                 AND completed_at IS NOT NULL AND known_until > {now} LIMIT ?1)",
+            ),
             purge_abandoned: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE completed_at IS NULL AND lease_until <= {now} - ?1 LIMIT ?2)"),
         }
     }
 
     fn lease_migrations(table: &str) -> Vec<Migration> {
-        vec![Migration {
-            version: 1,
-            name: "lease",
-            sql: fill(include_str!("../migrations/sqlite/lease_0001.sql"), table),
-        }]
+        let fill = |template| fill(template, table);
+        vec![
+            Migration {
+                version: 1,
+                name: "lease",
+                sql: fill(include_str!("../migrations/sqlite/lease_0001.sql")),
+            },
+            Migration {
+                version: 2,
+                name: "tombstone",
+                sql: fill(include_str!("../migrations/sqlite/0002_tombstone.sql")),
+            },
+        ]
     }
 
     async fn migrate_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
@@ -142,11 +161,14 @@ impl LeaseDialect for Sqlite {
         statements: &LeaseStatements,
         reservation: &Reservation,
         outcome: &[u8],
-        keep_millis: Option<i64>,
+        times: Times,
     ) -> Result<u64, sqlx::Error> {
         let complete = held(&statements.complete, reservation).bind(outcome.to_vec());
-        let done = complete.bind(keep_millis).execute(conn).await;
-        done.map(|done| done.rows_affected())
+        let complete = complete.bind(times.keep).bind(times.known);
+        complete
+            .execute(conn)
+            .await
+            .map(|done| done.rows_affected())
     }
 
     async fn release_lease(
@@ -178,7 +200,7 @@ impl LeaseDialect for Sqlite {
             return Ok(None);
         };
         let found = from_row(&row)?;
-        let (scope, key_text) = (row.try_get(9)?, row.try_get(10)?);
+        let (scope, key_text) = (row.try_get(10)?, row.try_get(11)?);
         let stored = Stored::new(found.record, scope, key_text, found.created_at);
         Ok(Some((stored, found.now)))
     }
@@ -199,6 +221,15 @@ impl LeaseDialect for Sqlite {
     ) -> Result<u64, sqlx::Error> {
         let purge = sqlx::query(statements.purge.clone()).bind(limit);
         purge.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn bury_leases(
+        conn: &mut SqliteConnection,
+        statements: &LeaseStatements,
+        limit: i64,
+    ) -> Result<u64, sqlx::Error> {
+        let bury = sqlx::query(statements.bury.clone()).bind(limit);
+        bury.execute(conn).await.map(|done| done.rows_affected())
     }
 
     async fn purge_abandoned_leases(
@@ -252,7 +283,8 @@ fn from_row(row: &SqliteRow) -> Result<LeaseRow, sqlx::Error> {
         created_at: time(5)?.unwrap_or(Micros(0)),
         completed_at: time(6)?,
         expires_at: time(7)?,
-        now: time(8)?.unwrap_or(Micros(0)),
+        known_until: time(8)?,
+        now: time(9)?.unwrap_or(Micros(0)),
     };
     Ok(columns.into())
 }

@@ -4,11 +4,12 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::LeasedSql;
-use super::dialect::{Claim, LeaseDialect, LeaseRow, NewLease, keep_millis, lease_millis};
+use super::dialect::{Claim, LeaseDialect, LeaseRow, NewLease, lease_millis};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::key::RecordId;
 use crate::protocol::{Decision, decide};
 use crate::retention::Retention;
+use crate::store::sql::Times;
 use crate::store::sql::dialect::classify;
 use crate::store::{Held, Request, Reservation, Reserved, Store, Stored};
 
@@ -181,9 +182,9 @@ impl<D: LeaseDialect> Store for LeasedSql<D> {
         outcome: Bytes,
         retention: Retention,
     ) -> Result<Held, Error> {
-        let keep = keep_millis(retention);
+        let times = Times::of(retention);
         let done = step!(self, conn =>
-            D::complete_lease(&mut conn, self.statements(), reservation, &outcome, keep))?;
+            D::complete_lease(&mut conn, self.statements(), reservation, &outcome, times))?;
         if done > 0 {
             self.changed_shard(reservation.id).notify_waiters();
         }
@@ -214,7 +215,7 @@ impl<D: LeaseDialect> Store for LeasedSql<D> {
     /// Changes nothing.
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
         let found = step!(self, conn => D::lookup_lease(&mut conn, self.statements(), id))?;
-        Ok(found.and_then(|(stored, now)| (!stored.record.is_over(now)).then_some(stored)))
+        Ok(found.and_then(|(stored, now)| stored.as_of(now)))
     }
 
     /// # Cancel safety
@@ -227,14 +228,20 @@ impl<D: LeaseDialect> Store for LeasedSql<D> {
         Ok(gone > 0)
     }
 
-    /// One short statement that leaves locked rows alone.
+    /// Two short statements that leave locked rows alone.
     ///
     /// # Cancel safety
     /// Safe to stop at any time.
     async fn purge(&self, limit: usize) -> Result<usize, Error> {
         let limit = rows(limit);
         let gone = step!(self, conn => D::purge_leases(&mut conn, self.statements(), limit))?;
-        Ok(usize::try_from(gone).unwrap_or(usize::MAX))
+        let rest = limit.saturating_sub(i64::try_from(gone).unwrap_or(i64::MAX));
+        let buried = if rest > 0 {
+            step!(self, conn => D::bury_leases(&mut conn, self.statements(), rest))?
+        } else {
+            0
+        };
+        Ok(usize::try_from(gone + buried).unwrap_or(usize::MAX))
     }
 
     /// Ends when a call over this store, or a clone of it, completed, released or forgot the record.

@@ -6,20 +6,26 @@ use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
 use super::super::dialect::classify;
 use super::super::handle::{OwnPool, Records};
 use super::super::schema::{Migration, fill, statement, unusable};
+use super::number;
 use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
 
 /// The schema's steps, for the table `idem_record` or another one.
 #[must_use]
 pub fn migrations(records: &Records) -> Vec<Migration> {
-    vec![Migration {
-        version: 1,
-        name: "record",
-        sql: fill(
-            include_str!("../migrations/mysql/0001_record.sql"),
-            records.table(),
-        ),
-    }]
+    let fill = |template| fill(template, records.table());
+    vec![
+        Migration {
+            version: 1,
+            name: "record",
+            sql: fill(include_str!("../migrations/mysql/0001_record.sql")),
+        },
+        Migration {
+            version: 2,
+            name: "tombstone",
+            sql: fill(include_str!("../migrations/mysql/0002_tombstone.sql")),
+        },
+    ]
 }
 
 /// Creates or updates the table `idem_record`. Safe to run in many processes at once, and again
@@ -68,12 +74,18 @@ async fn upgrade(conn: &mut MySqlConnection, records: &Records) -> Result<(), Er
         .into_iter()
         .filter(|step| i64::from(step.version) > at)
     {
-        sqlx::raw_sql(AssertSqlSafe(step.sql))
+        match sqlx::raw_sql(AssertSqlSafe(step.sql))
             .execute(&mut *conn)
             .await
-            .map_err(failed)?;
+        {
+            // Interrupted between the step and its note: the column is there.
+            Err(error) if number(&error) == Some(DUPLICATE_COLUMN) => {}
+            done => {
+                done.map_err(failed)?;
+            }
+        }
         // A table that was there already is left alone; it may not be ours.
-        check_table(conn, table).await?;
+        check_table(conn, table, step.version).await?;
         sqlx::query(statement(
             "INSERT INTO {versions} (version) VALUES (?)",
             table,
@@ -109,12 +121,15 @@ pub async fn check(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
             "{table} is at version {at}, this build needs {want}"
         )));
     }
-    check_table(&mut conn, table).await?;
+    check_table(&mut conn, table, want).await?;
     check_settings(&mut conn).await
 }
 
-/// The columns of the table, and the table itself.
-async fn check_table(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
+/// "Duplicate column name".
+const DUPLICATE_COLUMN: u16 = 1060;
+
+/// The columns of the table at this version, and the table itself.
+async fn check_table(conn: &mut MySqlConnection, table: &str, version: i32) -> Result<(), Error> {
     let (schema, name) = match table.split_once('.') {
         Some((schema, name)) => (Some(schema), name),
         None => (None, table),
@@ -129,7 +144,7 @@ async fn check_table(conn: &mut MySqlConnection, table: &str) -> Result<(), Erro
     .fetch_all(&mut *conn)
     .await
     .map_err(classify::<MySql>)?;
-    for (want, kind) in COLUMNS {
+    for (want, kind, _) in COLUMNS.iter().filter(|(.., since)| *since <= version) {
         match columns.iter().find(|(column, ..)| column == want) {
             None => return Err(unusable(format!("{table} has no column {want}"))),
             Some((_, found, _)) if found != kind => {
@@ -207,16 +222,18 @@ async fn check_settings(conn: &mut MySqlConnection) -> Result<(), Error> {
     Ok(())
 }
 
-const COLUMNS: &[(&str, &str)] = &[
-    ("id", "binary(16)"),
-    ("scope", "text"),
-    ("key_text", "varchar(1024)"),
-    ("fingerprint", "varbinary(64)"),
-    ("owner", "binary(16)"),
-    ("outcome", "longblob"),
-    ("created_at", "datetime(3)"),
-    ("completed_at", "datetime(3)"),
-    ("expires_at", "datetime(3)"),
+/// Name, type, and the version that made it.
+const COLUMNS: &[(&str, &str, i32)] = &[
+    ("id", "binary(16)", 1),
+    ("scope", "text", 1),
+    ("key_text", "varchar(1024)", 1),
+    ("fingerprint", "varbinary(64)", 1),
+    ("owner", "binary(16)", 1),
+    ("outcome", "longblob", 1),
+    ("created_at", "datetime(3)", 1),
+    ("completed_at", "datetime(3)", 1),
+    ("expires_at", "datetime(3)", 1),
+    ("known_until", "datetime(3)", 2),
 ];
 
 /// These records with the statements and the lock wait of MySQL, whatever the server is: MariaDB

@@ -12,14 +12,19 @@ use crate::store::sql::schema::{Migration, fill, not_empty, statement, unusable}
 /// The schema's steps, for the table `idem_record` or another one.
 #[must_use]
 pub fn migrations(records: &Records) -> Vec<Migration> {
-    vec![Migration {
-        version: 1,
-        name: "record",
-        sql: fill(
-            include_str!("../migrations/postgres/0001_record.sql"),
-            records.table(),
-        ),
-    }]
+    let fill = |template| fill(template, records.table());
+    vec![
+        Migration {
+            version: 1,
+            name: "record",
+            sql: fill(include_str!("../migrations/postgres/0001_record.sql")),
+        },
+        Migration {
+            version: 2,
+            name: "tombstone",
+            sql: fill(include_str!("../migrations/postgres/0002_tombstone.sql")),
+        },
+    ]
 }
 
 /// Creates or updates the table `idem_record`. Safe to run in many processes at once.
@@ -80,6 +85,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("created_at", "timestamp with time zone"),
     ("completed_at", "timestamp with time zone"),
     ("expires_at", "timestamp with time zone"),
+    ("known_until", "timestamp with time zone"),
 ];
 
 /// Runs the steps that were not run yet, in one transaction.

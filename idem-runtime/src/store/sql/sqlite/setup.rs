@@ -11,14 +11,19 @@ use crate::store::sql::schema::{Migration, fill, not_empty, statement, unusable}
 /// The schema's steps, for the table `idem_record` or another one.
 #[must_use]
 pub fn migrations(records: &Records) -> Vec<Migration> {
-    vec![Migration {
-        version: 1,
-        name: "record",
-        sql: fill(
-            include_str!("../migrations/sqlite/0001_record.sql"),
-            records.table(),
-        ),
-    }]
+    let fill = |template| fill(template, records.table());
+    vec![
+        Migration {
+            version: 1,
+            name: "record",
+            sql: fill(include_str!("../migrations/sqlite/0001_record.sql")),
+        },
+        Migration {
+            version: 2,
+            name: "tombstone",
+            sql: fill(include_str!("../migrations/sqlite/0002_tombstone.sql")),
+        },
+    ]
 }
 
 /// Creates or updates the table `idem_record`. Safe to run in many processes at once.
@@ -88,6 +93,7 @@ const COLUMNS: &[(&str, &str)] = &[
     ("created_at", "INTEGER"),
     ("completed_at", "INTEGER"),
     ("expires_at", "INTEGER"),
+    ("known_until", "INTEGER"),
 ];
 
 /// Runs the steps that were not run yet, in one transaction.
