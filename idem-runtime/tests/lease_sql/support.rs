@@ -116,8 +116,6 @@ pub(crate) trait Remote: Sized {
     fn proxy(&self) -> Proxy;
     fn pool_through(&self, proxy: &Proxy, max: u32) -> Pool<Self::Db>;
     async fn pool_of(&self, options: PoolOptions<Self::Db>) -> Pool<Self::Db>;
-    async fn execute(&self, sql: &str);
-    async fn connection(&self) -> <Self::Db as sqlx::Database>::Connection;
     /// Makes an isolation level that of the session.
     fn level(level: &str) -> String;
 }
@@ -139,14 +137,6 @@ impl Remote for TestDatabase {
 
     async fn pool_of(&self, options: PoolOptions<sqlx::Postgres>) -> PgPool {
         options.connect_with(self.options()).await.unwrap()
-    }
-
-    async fn execute(&self, sql: &str) {
-        self.execute(sql).await;
-    }
-
-    async fn connection(&self) -> sqlx::PgConnection {
-        self.connect().await
     }
 
     fn level(level: &str) -> String {
@@ -171,14 +161,6 @@ impl Remote for MariaDbDatabase {
 
     async fn pool_of(&self, options: PoolOptions<MySql>) -> MySqlPool {
         options.connect_with(self.options()).await.unwrap()
-    }
-
-    async fn execute(&self, sql: &str) {
-        self.execute(sql).await;
-    }
-
-    async fn connection(&self) -> sqlx::MySqlConnection {
-        self.connect().await
     }
 
     fn level(level: &str) -> String {

@@ -253,7 +253,9 @@ async fn ttl_07_a_purge_is_bounded_and_skips_what_is_locked() {
         )
         .await;
     let mut holder = database.connect().await;
-    let hold = "BEGIN; SELECT 1 FROM idem_lease FORCE INDEX (fence) WHERE fence <= 10 FOR UPDATE";
+    // By the id, since a range would hold the row after it too.
+    let hold = "BEGIN; SELECT 1 FROM seq_1_to_10 STRAIGHT_JOIN idem_lease FORCE INDEX (PRIMARY) \
+                ON id = UNHEX(MD5(seq)) FOR UPDATE";
     sqlx::raw_sql(hold).execute(&mut holder).await.unwrap();
     bounded(LeasedSql::new(pool), holder).await;
 }

@@ -111,19 +111,38 @@ impl MariaDbDatabase {
     ///
     /// # Panics
     /// When the server does not tell.
-    pub async fn waiting_for_lock(&self) -> i64 {
+    pub async fn waiting_for_lock(&self) -> usize {
         let mut connection = connect(&self.server).await;
-        let count = sqlx::query_scalar(
-            "SELECT COUNT(*) FROM information_schema.innodb_trx AS t \
-             JOIN information_schema.processlist AS p ON p.id = t.trx_mysql_thread_id \
-             WHERE p.db = ? AND t.trx_state = 'LOCK WAIT'",
-        )
-        .bind(&self.name)
-        .fetch_one(&mut connection)
-        .await
-        .expect("the server tells its transactions");
+        // The table of transactions is a copy that is never renewed while it is asked often.
+        let (_, _, status): (String, String, String) = sqlx::query_as("SHOW ENGINE INNODB STATUS")
+            .fetch_one(&mut connection)
+            .await
+            .expect("the server tells its transactions");
+        let ours = sessions(&mut connection, &self.name).await;
         connection.close().await.ok();
-        count
+        let ours = ours.expect("the server tells its sessions");
+        let waiting = status
+            .split("---TRANSACTION")
+            .filter(|transaction| transaction.contains("\nLOCK WAIT"))
+            .filter_map(|transaction| {
+                let (_, rest) = transaction.split_once("thread id ")?;
+                rest.split_once(',')?.0.parse::<i64>().ok()
+            });
+        waiting.filter(|session| ours.contains(session)).count()
+    }
+
+    /// Waits until a session of this database waits for the lock of a row.
+    ///
+    /// # Panics
+    /// When that takes longer than thirty seconds.
+    pub async fn until_one_waits(&self) {
+        for _ in 0..1500 {
+            if self.waiting_for_lock().await > 0 {
+                return;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+        panic!("no session of {} waits for a lock", self.name);
     }
 
     /// A proxy in front of the server.
@@ -176,13 +195,7 @@ impl Drop for MariaDbDatabase {
 /// Ends its sessions first: an open transaction of theirs would hold it.
 async fn drop_database(server: &MySqlConnectOptions, name: &str) -> Result<(), sqlx::Error> {
     let mut connection = server.connect().await?;
-    let sessions: Vec<i64> = sqlx::query_scalar(
-        "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?",
-    )
-    .bind(name)
-    .fetch_all(&mut connection)
-    .await?;
-    for session in sessions {
+    for session in sessions(&mut connection, name).await? {
         // It may have ended by now.
         let kill = AssertSqlSafe(format!("KILL {session}"));
         connection.execute(kill).await.ok();
@@ -190,6 +203,12 @@ async fn drop_database(server: &MySqlConnectOptions, name: &str) -> Result<(), s
     let sql = AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name}"));
     connection.execute(sql).await?;
     connection.close().await
+}
+
+async fn sessions(connection: &mut MySqlConnection, name: &str) -> Result<Vec<i64>, sqlx::Error> {
+    let sql = "SELECT CAST(id AS SIGNED) FROM information_schema.processlist WHERE db = ?";
+    let sessions = sqlx::query_scalar(sql).bind(name);
+    sessions.fetch_all(connection).await
 }
 
 /// A pool for a database that another process made: what a child does with the URL it was given.
