@@ -9,8 +9,8 @@ use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_runtime::store::{Held, Reservation, Reserved, Store};
 use idem_test_support::proxy::{Direction, Fault};
 use idem_test_support::{Proxy, TestDatabase};
-use sqlx::pool::PoolOptions;
 use sqlx::Executor;
+use sqlx::pool::PoolOptions;
 
 use crate::support::{
     Failure, LEASE, REJECTING, Remote, call, granted, hour, on_each, refused, request,
@@ -167,14 +167,15 @@ async fn no_connection_to_spare_runs_nothing<R: Remote>() {
 /// How many statements about the table there were.
 fn about(proxy: &Proxy) -> usize {
     let all = proxy.statements();
-    all.iter().filter(|text| text.contains("idem_lease")).count()
+    all.iter()
+        .filter(|text| text.contains("idem_lease"))
+        .count()
 }
 
 /// A first run takes two statements and a replay one, which writes nothing.
 #[tokio::test]
 async fn statements_are_few_and_a_replay_writes_nothing() {
-    let (database, proxy, store) =
-        through_a_proxy::<TestDatabase>(Duration::from_secs(5)).await;
+    let (database, proxy, store) = through_a_proxy::<TestDatabase>(Duration::from_secs(5)).await;
     let runs = Runs::default();
     call(&store, &REJECTING, "1", || runs.body(1))
         .await

@@ -23,9 +23,8 @@ async fn with_sessions(
     setup: &'static str,
 ) -> LeasedSql<MySql> {
     let options = MySqlPoolOptions::new().max_connections(max);
-    let options = options.after_connect(move |conn, _| {
-        Box::pin(async move { run(conn, setup).await.map(drop) })
-    });
+    let options = options
+        .after_connect(move |conn, _| Box::pin(async move { run(conn, setup).await.map(drop) }));
     LeasedSql::new(database.pool_of(options).await)
 }
 
@@ -235,7 +234,9 @@ async fn my_03_a_deadlock_is_tried_again() {
         .unwrap();
     let tries = || {
         let all = proxy.statements();
-        all.iter().filter(|text| text.starts_with("REPLACE")).count()
+        all.iter()
+            .filter(|text| text.starts_with("REPLACE"))
+            .count()
     };
     while tries() < 2 {
         assert!(!taken.is_finished(), "{:?}", proxy.statements());

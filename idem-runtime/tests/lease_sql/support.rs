@@ -13,9 +13,9 @@ use idem_runtime::fingerprint::Fingerprint;
 use idem_runtime::key::RecordId;
 use idem_runtime::retention::Retention;
 use idem_runtime::store::sql::LeasedSql;
+use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_runtime::store::{Held, Request, Reservation, Reserved, Store, Stored};
 use idem_runtime::{Error, ErrorKind};
-use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_test_support::{
     MariaDb, MariaDbDatabase, Postgres, Proxy, Sqlite, SqliteFile, TestDatabase,
 };

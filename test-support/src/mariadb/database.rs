@@ -158,7 +158,9 @@ impl MariaDbDatabase {
     #[must_use]
     pub fn options_through(&self, proxy: &Proxy) -> MySqlConnectOptions {
         let addr = proxy.addr();
-        self.options().host(&addr.ip().to_string()).port(addr.port())
+        self.options()
+            .host(&addr.ip().to_string())
+            .port(addr.port())
     }
 
     /// A pool by way of a [`proxy`](Self::proxy). It connects when it is first used, so that every

@@ -228,11 +228,7 @@ impl<'a> Connection<'a> {
     }
 
     /// Records what the client's frame does and tells which fault is tied to it.
-    fn match_pattern(
-        &self,
-        frame: &Frame,
-        seen: &mut Vec<u8>,
-    ) -> Option<Arc<Plan>> {
+    fn match_pattern(&self, frame: &Frame, seen: &mut Vec<u8>) -> Option<Arc<Plan>> {
         let raw = self.shared.wire == Wire::Raw;
         // A pattern of raw bytes may begin in an earlier read.
         let before = seen.len();

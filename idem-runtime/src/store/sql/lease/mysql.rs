@@ -81,8 +81,10 @@ impl LeaseDialect for MySql {
                  SET lease_until = LAST_INSERT_ID({now} + ? * 1000) \
                  WHERE id = ? AND owner = ? AND fence = ? AND completed_at IS NULL"),
             lookup: sql("SELECT {row}, scope, key_text FROM {table} WHERE id = ?"),
-            forget: sql("DELETE FROM {table} WHERE id = ? AND CASE WHEN completed_at IS NULL \
-                 THEN lease_until <= {now} ELSE coalesce(expires_at > {now}, true) END"),
+            forget: sql(
+                "DELETE FROM {table} WHERE id = ? AND CASE WHEN completed_at IS NULL \
+                 THEN lease_until <= {now} ELSE coalesce(expires_at > {now}, true) END",
+            ),
             // As the record table's: both in one packet, and in the rows' order.
             purge: sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                  DELETE gone FROM (SELECT id FROM {table} FORCE INDEX (expires_at) \

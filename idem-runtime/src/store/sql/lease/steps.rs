@@ -4,8 +4,8 @@ use std::time::Duration;
 use bytes::Bytes;
 
 use super::LeasedSql;
-use super::lent::Lent;
 use super::dialect::{Claim, LeaseDialect, LeaseRow, NewLease, keep_millis, lease_millis};
+use super::lent::Lent;
 use crate::error::{Effect, Error, ErrorKind};
 use crate::key::RecordId;
 use crate::protocol::{Decision, decide};

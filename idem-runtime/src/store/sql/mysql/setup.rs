@@ -33,7 +33,7 @@ pub async fn migrate(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
 }
 
 /// Makes the steps that are missing; `columns` are those of the table afterwards.
-pub(in crate::store::sql) async fn apply(
+pub(crate) async fn apply(
     pool: &Pool<MySql>,
     table: &str,
     steps: Vec<Migration>,
@@ -50,7 +50,7 @@ pub(in crate::store::sql) async fn apply(
 }
 
 /// A table's columns: name, type, and the version that made it.
-pub(in crate::store::sql) type Columns<'a> = &'a [(&'a str, &'a str, i32)];
+pub(crate) type Columns<'a> = &'a [(&'a str, &'a str, i32)];
 
 /// One migrating process at a time.
 async fn lock(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
@@ -128,7 +128,7 @@ pub async fn check(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
 }
 
 /// The version, the columns, the key, and that values which do not fit are refused.
-pub(in crate::store::sql) async fn check_table(
+pub(crate) async fn check_table(
     conn: &mut MySqlConnection,
     table: &str,
     steps: &[Migration],
