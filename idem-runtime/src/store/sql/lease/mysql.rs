@@ -17,8 +17,8 @@ use crate::store::sql::mysql::{DUPLICATE, number};
 use crate::store::sql::schema::{Migration, fill, statement, unusable};
 use crate::store::{Reservation, Stored};
 
-/// Microseconds since 1970, by the server's clock when the statement began, in no time zone. A
-/// statement that waited for a lock takes a lease for shorter, and an end for later, than they are.
+/// Microseconds since 1970, by the server's clock when the statement began, in no time zone. One that
+/// waited for a lock grants a shorter lease by that, and never takes for over what is not.
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
