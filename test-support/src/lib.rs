@@ -3,6 +3,7 @@
 //! | module | idea |
 //! |---|---|
 //! | [`postgres`] | a fresh database on the server that `scripts/test` started |
+//! | [`mariadb`] | the same on MariaDB, and servers to kill |
 //! | [`redis`] | a Redis server for everybody, and some to kill, to stop and to cluster |
 //! | [`sqlite`] | a fresh file, as a service would open it |
 //! | [`proxy`] | a TCP proxy that loses answers, delays, cuts, and tells what went through it |
@@ -21,6 +22,7 @@
 
 pub mod body;
 pub mod child;
+pub mod mariadb;
 pub mod poll;
 pub mod postgres;
 pub mod proxy;
@@ -28,6 +30,7 @@ pub mod redis;
 pub mod sqlite;
 
 pub use body::Body;
+pub use mariadb::{MariaDb, MariaDbDatabase, MariaDbServer};
 pub use postgres::{Postgres, TestDatabase};
 pub use proxy::Proxy;
 pub use redis::{Redis, RedisCluster, RedisServer};

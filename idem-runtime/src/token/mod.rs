@@ -12,6 +12,9 @@
 //! used its token up. Which reason a token is refused for is for the log
 //! ([`TokenError::reason`]); outside there is one text for all of them.
 //!
+//! Both of the first two are kept in Postgres, MySQL, MariaDB (tested on 10.11; no MySQL was at hand) or
+//! SQLite.
+//!
 //! In a function that is `#[idempotent]` consume at the top of the *body*: then a repeat of the same
 //! call answers from its record and never comes to the token, which is used by then.
 

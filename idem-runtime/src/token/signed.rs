@@ -4,7 +4,7 @@ use sqlx::{Pool, Transaction};
 
 use super::form::lifetime;
 use super::keys::{Claims, SigningKeys};
-use super::sql::{TokenDialect, TokenTable, failed};
+use super::sql::{Mark, TokenDialect, TokenTable, failed};
 use super::{Consumed, Reason, Token, TokenError};
 use crate::clock::{Clock as _, SystemClock};
 
@@ -86,8 +86,10 @@ impl SignedTokens {
             &claims.binding,
             millis(&claims),
         );
-        if marked.await.map_err(failed::<D>)? == 1 {
-            return Ok(Consumed::new(claims.id));
+        match marked.await.map_err(failed::<D>)? {
+            Mark::Made => return Ok(Consumed::new(claims.id)),
+            Mark::Found => return Err(Reason::Used.into()),
+            Mark::NotMade => {}
         }
         self.state::<D>(tx, &claims).await?;
         // Not used and not expired at the second look: it was in the hands of a transaction that has

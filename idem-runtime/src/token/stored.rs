@@ -1,6 +1,6 @@
 use std::time::Duration;
 
-use sqlx::{Pool, Transaction};
+use sqlx::{Pool, SqlStr, Transaction};
 
 use super::form::{binding, lifetime, stored_id};
 use super::sql::{Found, TokenDialect, TokenTable, failed};
@@ -40,7 +40,7 @@ impl StoredTokens {
         let token = Token::random()?;
         let id = stored_id(token.as_str())?;
         let (sql, binding) = (&self.table.texts::<D>().issue, binding(subject, operation));
-        D::mark(tx, sql, id, binding.as_bytes(), ttl)
+        D::issue(tx, sql, id, binding.as_bytes(), ttl)
             .await
             .map_err(failed::<D>)?;
         Ok(token)
@@ -62,8 +62,8 @@ impl StoredTokens {
     ) -> Result<(), TokenError> {
         let id = stored_id(token)?;
         let mut conn = pool.acquire().await.map_err(failed::<D>)?;
-        self.state::<D>(&mut conn, id, binding(subject, operation))
-            .await
+        let sql = &self.table.texts::<D>().state;
+        state::<D>(&mut conn, sql, id, binding(subject, operation)).await
     }
 
     /// Uses the token up in the caller's transaction: exactly one transaction that does commits.
@@ -89,27 +89,26 @@ impl StoredTokens {
         if taken.map_err(failed::<D>)? == 1 {
             return Ok(Consumed::new(id));
         }
-        self.state::<D>(tx, id, binding).await?;
+        state::<D>(tx, &self.table.texts::<D>().state_now, id, binding).await?;
         // Not there for the first statement and good for the second one: issued in between, which
         // nobody can have waited for.
         Err(Reason::Unknown.into())
     }
+}
 
-    async fn state<D: TokenDialect>(
-        &self,
-        conn: &mut D::Connection,
-        id: RecordId,
-        binding: RecordId,
-    ) -> Result<(), TokenError> {
-        let sql = &self.table.texts::<D>().state;
-        let found = D::state(conn, sql, id).await.map_err(failed::<D>)?;
-        let reason = match found {
-            None => Reason::Unknown,
-            Some(Found { binding: other, .. }) if other != *binding.as_bytes() => Reason::Foreign,
-            Some(Found { used: true, .. }) => Reason::Used,
-            Some(Found { expired: true, .. }) => Reason::Expired,
-            Some(_) => return Ok(()),
-        };
-        Err(reason.into())
-    }
+async fn state<D: TokenDialect>(
+    conn: &mut D::Connection,
+    sql: &SqlStr,
+    id: RecordId,
+    binding: RecordId,
+) -> Result<(), TokenError> {
+    let found = D::state(conn, sql, id).await.map_err(failed::<D>)?;
+    let reason = match found {
+        None => Reason::Unknown,
+        Some(Found { binding: other, .. }) if other != *binding.as_bytes() => Reason::Foreign,
+        Some(Found { used: true, .. }) => Reason::Used,
+        Some(Found { expired: true, .. }) => Reason::Expired,
+        Some(_) => return Ok(()),
+    };
+    Err(reason.into())
 }

@@ -1,14 +1,14 @@
-//! The laws of every store, in both databases.
+//! The laws of every store, in each database.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use idem_runtime::store::sql::LeasedSql;
 use idem_runtime::testing::conformance::{Harness, Time};
-use idem_test_support::{SqliteFile, TestDatabase};
-use sqlx::{Postgres, Sqlite};
+use idem_test_support::{MariaDbDatabase, SqliteFile, TestDatabase};
+use sqlx::{MySql, Postgres, Sqlite};
 
-use crate::support::{With, postgres, sqlite};
+use crate::support::{With, mariadb, postgres, sqlite};
 
 const LEASE: Duration = Duration::from_millis(600);
 
@@ -28,6 +28,24 @@ async fn in_postgres() -> Harness<With<LeasedSql<Postgres>, TestDatabase>> {
 
 mod on_postgres {
     idem_runtime::store_conformance!(super::in_postgres().await);
+}
+
+async fn in_mariadb() -> Harness<With<LeasedSql<MySql>, MariaDbDatabase>> {
+    let (database, pool) = mariadb().await;
+    let database = Arc::new(database);
+    let neighbour = LeasedSql::<MySql>::builder()
+        .namespace("there")
+        .build(pool.clone());
+    Harness::new(
+        With::new(LeasedSql::new(pool), &database),
+        Time::Real(LEASE),
+    )
+    .neighbour(With::new(neighbour, &database))
+    .announces_changes()
+}
+
+mod on_mariadb {
+    idem_runtime::store_conformance!(super::in_mariadb().await);
 }
 
 async fn in_sqlite() -> Harness<With<LeasedSql<Sqlite>, SqliteFile>> {

@@ -5,19 +5,33 @@ use std::time::{Duration, Instant};
 
 use idem_runtime::ErrorKind;
 use idem_runtime::store::sql::LeasedSql;
-use idem_runtime::store::{Reserved, Store};
+use idem_runtime::store::sql::lease::LeaseDialect;
+use idem_runtime::store::{Held, Reservation, Reserved, Store};
 use idem_test_support::proxy::{Direction, Fault};
 use idem_test_support::{Proxy, TestDatabase};
-use sqlx::Postgres;
-use sqlx::postgres::PgPoolOptions;
+use sqlx::Executor;
+use sqlx::pool::PoolOptions;
 
-use crate::support::{Failure, LEASE, REJECTING, call, granted, hour, postgres, refused, request};
+use crate::support::{
+    Failure, LEASE, REJECTING, Remote, call, granted, hour, on_each, refused, request,
+};
 
-async fn through_a_proxy(limit: Duration) -> (TestDatabase, Proxy, LeasedSql<Postgres>) {
-    let (database, _) = postgres().await;
+on_each! {
+    my_09_a_reservation_whose_answer_is_lost_is_our_own
+    my_09_another_owner_is_refused_until_the_lease_ends
+    a_completion_whose_answer_is_lost_counts
+    a_release_whose_answer_is_lost_frees_the_key
+    a_silent_database_runs_nothing
+    a_database_that_is_down_runs_nothing
+    no_connection_to_spare_runs_nothing
+    the_level_of_isolation_does_not_matter
+}
+
+async fn through_a_proxy<R: Remote>(limit: Duration) -> (R, Proxy, LeasedSql<R::Db>) {
+    let database = R::fresh().await;
     let proxy = database.proxy();
     let pool = database.pool_through(&proxy, 4);
-    let store = LeasedSql::<Postgres>::builder().limit(limit).build(pool);
+    let store = LeasedSql::<R::Db>::builder().limit(limit).build(pool);
     (database, proxy, store)
 }
 
@@ -36,9 +50,8 @@ impl Runs {
 }
 
 /// MY-09: the reservation is there, its answer is not; it is known again by its owner.
-#[tokio::test]
-async fn my_09_a_reservation_whose_answer_is_lost_is_our_own() {
-    let (_database, proxy, store) = through_a_proxy(Duration::from_secs(5)).await;
+async fn my_09_a_reservation_whose_answer_is_lost_is_our_own<R: Remote>() {
+    let (_database, proxy, store) = through_a_proxy::<R>(Duration::from_secs(5)).await;
     let (lost, runs) = (
         proxy.on("INSERT INTO idem_lease", Fault::CutAnswer),
         Runs::default(),
@@ -50,9 +63,8 @@ async fn my_09_a_reservation_whose_answer_is_lost_is_our_own() {
     assert_eq!((again.unwrap(), runs.count()), (1, 1));
 }
 
-#[tokio::test]
-async fn my_09_another_owner_is_refused_until_the_lease_ends() {
-    let (_database, proxy, store) = through_a_proxy(Duration::from_secs(5)).await;
+async fn my_09_another_owner_is_refused_until_the_lease_ends<R: Remote>() {
+    let (_database, proxy, store) = through_a_proxy::<R>(Duration::from_secs(5)).await;
     let ours = request("9", Duration::from_millis(600));
     let lost = proxy.on("INSERT INTO idem_lease", Fault::CutAnswer);
     let begun = Instant::now();
@@ -69,9 +81,8 @@ async fn my_09_another_owner_is_refused_until_the_lease_ends() {
 }
 
 /// The outcome is recorded although nobody heard so: the call answers, and does not run again.
-#[tokio::test]
-async fn a_completion_whose_answer_is_lost_counts() {
-    let (_database, proxy, store) = through_a_proxy(Duration::from_secs(5)).await;
+async fn a_completion_whose_answer_is_lost_counts<R: Remote>() {
+    let (_database, proxy, store) = through_a_proxy::<R>(Duration::from_secs(5)).await;
     for (key, fault) in [("1", Fault::CutAnswer), ("2", Fault::CutBefore)] {
         let runs = Runs::default();
         let lost = proxy.on("SET outcome", fault);
@@ -83,9 +94,8 @@ async fn a_completion_whose_answer_is_lost_counts() {
     }
 }
 
-#[tokio::test]
-async fn a_release_whose_answer_is_lost_frees_the_key() {
-    let (_database, proxy, store) = through_a_proxy(Duration::from_secs(5)).await;
+async fn a_release_whose_answer_is_lost_frees_the_key<R: Remote>() {
+    let (_database, proxy, store) = through_a_proxy::<R>(Duration::from_secs(5)).await;
     let held = granted(store.reserve(&request("3", LEASE)).await.unwrap());
     let lost = proxy.on("DELETE FROM idem_lease", Fault::CutAnswer);
     assert!(store.release(&held).await.is_err());
@@ -95,9 +105,8 @@ async fn a_release_whose_answer_is_lost_frees_the_key() {
 }
 
 /// RD-10 for a database: a server that accepts and does not answer.
-#[tokio::test]
-async fn a_silent_database_runs_nothing() {
-    let (_database, proxy, store) = through_a_proxy(Duration::from_millis(400)).await;
+async fn a_silent_database_runs_nothing<R: Remote>() {
+    let (_database, proxy, store) = through_a_proxy::<R>(Duration::from_millis(400)).await;
     let runs = Runs::default();
     call(&store, &REJECTING, "0", || runs.body(0))
         .await
@@ -118,9 +127,8 @@ async fn a_silent_database_runs_nothing() {
     assert_eq!((answer.unwrap(), runs.count()), (1, 2));
 }
 
-#[tokio::test]
-async fn a_database_that_is_down_runs_nothing() {
-    let (_database, proxy, store) = through_a_proxy(Duration::from_secs(1)).await;
+async fn a_database_that_is_down_runs_nothing<R: Remote>() {
+    let (_database, proxy, store) = through_a_proxy::<R>(Duration::from_secs(1)).await;
     proxy.refuse(true);
     proxy.cut_all();
     let runs = Runs::default();
@@ -134,19 +142,14 @@ async fn a_database_that_is_down_runs_nothing() {
     assert_eq!((answer.unwrap(), runs.count()), (1, 1));
 }
 
-#[tokio::test]
-async fn no_connection_to_spare_runs_nothing() {
-    let (database, _) = postgres().await;
+async fn no_connection_to_spare_runs_nothing<R: Remote>() {
+    let database = R::fresh().await;
     for (limit, acquire) in [(5_000, 200), (200, 30_000)]
         .map(|(a, b)| (Duration::from_millis(a), Duration::from_millis(b)))
     {
-        let pool = PgPoolOptions::new()
-            .max_connections(1)
-            .acquire_timeout(acquire)
-            .connect_with(database.options())
-            .await
-            .unwrap();
-        let store = LeasedSql::<Postgres>::builder()
+        let options = PoolOptions::new().max_connections(1);
+        let pool = database.pool_of(options.acquire_timeout(acquire)).await;
+        let store = LeasedSql::<R::Db>::builder()
             .limit(limit)
             .build(pool.clone());
         let taken = pool.acquire().await.unwrap();
@@ -161,16 +164,19 @@ async fn no_connection_to_spare_runs_nothing() {
     }
 }
 
+/// How many statements about the table there were.
+fn about(proxy: &Proxy) -> usize {
+    let all = proxy.statements();
+    all.iter()
+        .filter(|text| text.contains("idem_lease"))
+        .count()
+}
+
 /// A first run takes two statements and a replay one, which writes nothing.
 #[tokio::test]
 async fn statements_are_few_and_a_replay_writes_nothing() {
-    let (database, proxy, store) = through_a_proxy(Duration::from_secs(5)).await;
+    let (database, proxy, store) = through_a_proxy::<TestDatabase>(Duration::from_secs(5)).await;
     let runs = Runs::default();
-    let about = |proxy: &Proxy| {
-        let mut all = proxy.statements();
-        all.retain(|text| text.contains("idem_lease"));
-        all.len()
-    };
     call(&store, &REJECTING, "1", || runs.body(1))
         .await
         .unwrap();
@@ -197,38 +203,61 @@ async fn statements_are_few_and_a_replay_writes_nothing() {
     );
 }
 
-/// Under an isolation level of the database's choice that makes statements fail.
-#[tokio::test]
-async fn serializable_by_default_does_no_harm() {
-    let (database, _) = postgres().await;
-    for level in ["repeatable read", "serializable"] {
-        let options = database
-            .options()
-            .options([("default_transaction_isolation", level)]);
-        let pool = PgPoolOptions::new()
-            .max_connections(8)
-            .connect_with(options)
-            .await
-            .unwrap();
-        let store = LeasedSql::new(pool);
+/// A level of the database's choice makes statements fail, or see what is old.
+async fn the_level_of_isolation_does_not_matter<R: Remote>()
+where
+    for<'c> &'c mut <R::Db as sqlx::Database>::Connection: Executor<'c, Database = R::Db>,
+{
+    let database = R::fresh().await;
+    for level in ["read committed", "repeatable read", "serializable"] {
+        let options = PoolOptions::<R::Db>::new().max_connections(8);
+        let options = options.after_connect(move |conn, _| {
+            Box::pin(async move {
+                let set = sqlx::AssertSqlSafe(R::level(level));
+                conn.execute(sqlx::raw_sql(set)).await.map(drop)
+            })
+        });
+        let store = LeasedSql::new(database.pool_of(options).await);
         for round in 0..20 {
             let key = format!("{level}{round}");
-            let asked = (0..16).map(|_| {
-                let (store, key) = (store.clone(), key.clone());
-                tokio::spawn(async move { store.reserve(&request(key, LEASE)).await })
-            });
-            let asked: Vec<_> = asked.collect();
-            let mut held = Vec::new();
-            for answer in asked {
-                match answer.await.unwrap().unwrap() {
-                    Reserved::Granted(reservation) => held.push(reservation),
-                    Reserved::InProgress { .. } => {}
-                    other => panic!("{other:?}"),
-                }
+            let held = one_of_many(&store, &key).await;
+            let over = request(&key, Duration::from_millis(1));
+            if round % 2 == 0 {
+                // Taken over, by one of many as well.
+                let _ = store.renew(&held, over.lease).await.unwrap();
+                tokio::time::sleep(Duration::from_millis(5)).await;
+                let next = one_of_many(&store, &key).await;
+                assert!(next.fence > held.fence);
+                let late = store.complete(&held, b"x".as_slice().into(), hour());
+                assert_eq!(late.await.unwrap(), Held::No);
+                assert_eq!(store.release(&next).await.unwrap(), Held::Yes);
+            } else {
+                let done = store.complete(&held, b"x".as_slice().into(), hour());
+                assert_eq!(done.await.unwrap(), Held::Yes);
+                let again = store.reserve(&request(&key, LEASE)).await.unwrap();
+                assert!(matches!(again, Reserved::Completed { .. }), "{again:?}");
+                assert!(store.forget(held.id).await.unwrap());
             }
-            assert_eq!(held.len(), 1);
-            let done = store.complete(&held[0], b"x".as_slice().into(), hour());
-            assert_eq!(done.await.unwrap(), idem_runtime::store::Held::Yes);
+            let next = granted(store.reserve(&request(&key, LEASE)).await.unwrap());
+            assert!(next.fence > held.fence);
         }
     }
+}
+
+async fn one_of_many<D: LeaseDialect>(store: &LeasedSql<D>, key: &str) -> Reservation {
+    let asked = (0..16).map(|_| {
+        let (store, key) = (store.clone(), key.to_owned());
+        tokio::spawn(async move { store.reserve(&request(key, LEASE)).await })
+    });
+    let asked: Vec<_> = asked.collect();
+    let mut held = Vec::new();
+    for answer in asked {
+        match answer.await.unwrap().unwrap() {
+            Reserved::Granted(reservation) => held.push(reservation),
+            Reserved::InProgress { .. } => {}
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(held.len(), 1);
+    held.remove(0)
 }

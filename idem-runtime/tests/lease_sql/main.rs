@@ -9,6 +9,7 @@
 
 mod conformance;
 mod faults;
+mod mariadb;
 mod processes;
 mod support;
 mod table;

@@ -7,9 +7,9 @@ use idem_runtime::store::sql::LeasedSql;
 use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_runtime::store::{Held, Store};
 use idem_test_support::child::{Args, say};
-use idem_test_support::postgres;
+use idem_test_support::{mariadb, postgres};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{Pool, Postgres, Sqlite};
+use sqlx::{MySql, Pool, Postgres, Sqlite};
 
 use crate::support::{self, Failure, REJECTING, WAITING, call, granted, hour, refused, request};
 
@@ -19,6 +19,7 @@ idem_test_support::child_roles!(dies_in_body, is_stopped, is_stopped_in_body, ca
 async fn open(args: &Args) -> Opened {
     match args.get(0) {
         "postgres" => Opened::Postgres(postgres::pool(args.get(1), 4).await),
+        "mariadb" => Opened::MariaDb(mariadb::pool(args.get(1), 4).await),
         _ => {
             let options: SqliteConnectOptions = args.get(1).parse().unwrap();
             let options = options.busy_timeout(Duration::from_secs(10));
@@ -34,6 +35,7 @@ async fn open(args: &Args) -> Opened {
 
 enum Opened {
     Postgres(Pool<Postgres>),
+    MariaDb(Pool<MySql>),
     Sqlite(Pool<Sqlite>),
 }
 
@@ -41,6 +43,10 @@ macro_rules! with_store {
     ($opened:expr, $store:ident => $do:expr) => {
         match $opened {
             Opened::Postgres(pool) => {
+                let $store = LeasedSql::new(pool);
+                $do
+            }
+            Opened::MariaDb(pool) => {
                 let $store = LeasedSql::new(pool);
                 $do
             }
@@ -115,6 +121,8 @@ async fn kill9_in_the_body<D: LeaseDialect>(kind: &str, url: String, store: Leas
 async fn ip_06_a_killed_process_frees_its_key_with_its_lease() {
     let (database, pool) = support::postgres().await;
     kill9_in_the_body("postgres", database.url().to_owned(), LeasedSql::new(pool)).await;
+    let (database, pool) = support::mariadb().await;
+    kill9_in_the_body("mariadb", database.url().to_owned(), LeasedSql::new(pool)).await;
     let (file, pool) = support::sqlite().await;
     kill9_in_the_body("sqlite", file.url(), LeasedSql::new(pool)).await;
 }
@@ -142,18 +150,14 @@ async fn stopped<D: LeaseDialect>(kind: &str, url: String, store: LeasedSql<D>) 
 async fn lk_01_an_owner_that_was_stopped_changes_nothing() {
     let (database, pool) = support::postgres().await;
     stopped("postgres", database.url().to_owned(), LeasedSql::new(pool)).await;
+    let (database, pool) = support::mariadb().await;
+    stopped("mariadb", database.url().to_owned(), LeasedSql::new(pool)).await;
     let (file, pool) = support::sqlite().await;
     stopped("sqlite", file.url(), LeasedSql::new(pool)).await;
 }
 
-#[tokio::test]
-async fn lk_01_a_body_that_was_stopped_loses_its_ownership() {
-    let (database, pool) = support::postgres().await;
-    let store = LeasedSql::new(pool);
-    let mut child = child("is_stopped_in_body")
-        .arg("postgres")
-        .arg(database.url())
-        .spawn();
+async fn stopped_in_body<D: LeaseDialect>(kind: &str, url: String, store: LeasedSql<D>) {
+    let mut child = child("is_stopped_in_body").arg(kind).arg(url).spawn();
     child.wait_for("in the body").await;
     child.sigstop();
     let answer = call(&store, &WAITING, "7", || async { Ok(2) }).await;
@@ -163,6 +167,14 @@ async fn lk_01_a_body_that_was_stopped_loses_its_ownership() {
     assert_eq!(child.next_message().await, "LostOwnership");
     let answer = call(&store, &WAITING, "7", || async { Ok(3) }).await;
     assert_eq!(answer.unwrap(), 2);
+}
+
+#[tokio::test]
+async fn lk_01_a_body_that_was_stopped_loses_its_ownership() {
+    let (database, pool) = support::postgres().await;
+    stopped_in_body("postgres", database.url().to_owned(), LeasedSql::new(pool)).await;
+    let (database, pool) = support::mariadb().await;
+    stopped_in_body("mariadb", database.url().to_owned(), LeasedSql::new(pool)).await;
 }
 
 /// Two hundred equal calls together; each run leaves a mark outside the store.
@@ -211,6 +223,8 @@ async fn five_processes(kind: &str, url: String) {
 async fn f5_five_processes_with_two_hundred_equal_calls_each() {
     let (database, _pool) = support::postgres().await;
     five_processes("postgres", database.url().to_owned()).await;
+    let (database, _pool) = support::mariadb().await;
+    five_processes("mariadb", database.url().to_owned()).await;
     let (file, _pool) = support::sqlite().await;
     five_processes("sqlite", file.url()).await;
 }

@@ -13,10 +13,14 @@ use idem_runtime::fingerprint::Fingerprint;
 use idem_runtime::key::RecordId;
 use idem_runtime::retention::Retention;
 use idem_runtime::store::sql::LeasedSql;
+use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_runtime::store::{Held, Request, Reservation, Reserved, Store, Stored};
 use idem_runtime::{Error, ErrorKind};
-use idem_test_support::{Postgres, Sqlite, SqliteFile, TestDatabase};
-use sqlx::PgPool;
+use idem_test_support::{
+    MariaDb, MariaDbDatabase, Postgres, Proxy, Sqlite, SqliteFile, TestDatabase,
+};
+use sqlx::pool::PoolOptions;
+use sqlx::{MySql, MySqlPool, PgPool, Pool};
 
 pub(crate) const LEASE: Duration = Duration::from_secs(30);
 
@@ -95,6 +99,95 @@ pub(crate) async fn postgres() -> (TestDatabase, PgPool) {
     LeasedSql::new(pool.clone()).migrate().await.unwrap();
     (database, pool)
 }
+
+pub(crate) async fn mariadb() -> (MariaDbDatabase, MySqlPool) {
+    let database = MariaDb::database().await;
+    let pool = database.pool(8).await;
+    LeasedSql::new(pool.clone()).migrate().await.unwrap();
+    (database, pool)
+}
+
+/// A database behind a network.
+pub(crate) trait Remote: Sized {
+    type Db: LeaseDialect;
+
+    /// With the table in it.
+    async fn fresh() -> Self;
+    fn proxy(&self) -> Proxy;
+    fn pool_through(&self, proxy: &Proxy, max: u32) -> Pool<Self::Db>;
+    async fn pool_of(&self, options: PoolOptions<Self::Db>) -> Pool<Self::Db>;
+    /// Makes an isolation level that of the session.
+    fn level(level: &str) -> String;
+}
+
+impl Remote for TestDatabase {
+    type Db = sqlx::Postgres;
+
+    async fn fresh() -> Self {
+        postgres().await.0
+    }
+
+    fn proxy(&self) -> Proxy {
+        self.proxy()
+    }
+
+    fn pool_through(&self, proxy: &Proxy, max: u32) -> PgPool {
+        self.pool_through(proxy, max)
+    }
+
+    async fn pool_of(&self, options: PoolOptions<sqlx::Postgres>) -> PgPool {
+        options.connect_with(self.options()).await.unwrap()
+    }
+
+    fn level(level: &str) -> String {
+        format!("SET default_transaction_isolation = '{level}'")
+    }
+}
+
+impl Remote for MariaDbDatabase {
+    type Db = MySql;
+
+    async fn fresh() -> Self {
+        mariadb().await.0
+    }
+
+    fn proxy(&self) -> Proxy {
+        self.proxy()
+    }
+
+    fn pool_through(&self, proxy: &Proxy, max: u32) -> MySqlPool {
+        self.pool_through(proxy, max)
+    }
+
+    async fn pool_of(&self, options: PoolOptions<MySql>) -> MySqlPool {
+        options.connect_with(self.options()).await.unwrap()
+    }
+
+    fn level(level: &str) -> String {
+        // With what is the default from 11.6.2.
+        format!(
+            "SET SESSION TRANSACTION ISOLATION LEVEL {level}; \
+             SET SESSION innodb_snapshot_isolation = ON"
+        )
+    }
+}
+
+/// The same tests on each of them.
+macro_rules! on_each {
+    ($($test:ident)*) => {
+        $crate::support::on_each!(@ on_postgres, TestDatabase: $($test)*);
+        $crate::support::on_each!(@ on_mariadb, MariaDbDatabase: $($test)*);
+    };
+    (@ $module:ident, $database:ident: $($test:ident)*) => {
+        mod $module { $(
+            #[tokio::test]
+            async fn $test() {
+                super::$test::<idem_test_support::$database>().await;
+            }
+        )* }
+    };
+}
+pub(crate) use on_each;
 
 pub(crate) async fn sqlite() -> (SqliteFile, sqlx::SqlitePool) {
     let file = Sqlite::file().await;

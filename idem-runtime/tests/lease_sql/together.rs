@@ -8,7 +8,7 @@ use idem_runtime::store::sql::LeasedSql;
 use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_runtime::testing::replay;
 
-use crate::support::{WAITING, call, postgres, sqlite};
+use crate::support::{WAITING, call, mariadb, postgres, sqlite};
 
 async fn thousand<D: LeaseDialect>(store: LeasedSql<D>) {
     let runs = Arc::new(AtomicUsize::new(0));
@@ -33,6 +33,8 @@ async fn thousand<D: LeaseDialect>(store: LeasedSql<D>) {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn f5_a_thousand_equal_calls_run_once() {
     let (_database, pool) = postgres().await;
+    thousand(LeasedSql::new(pool)).await;
+    let (_database, pool) = mariadb().await;
     thousand(LeasedSql::new(pool)).await;
     let (_file, pool) = sqlite().await;
     thousand(LeasedSql::new(pool)).await;

@@ -8,6 +8,7 @@
 
 mod call;
 mod consume;
+mod mariadb;
 mod memory;
 mod processes;
 mod refused;

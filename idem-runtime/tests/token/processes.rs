@@ -2,7 +2,7 @@
 
 use idem_runtime::token::{TokenDialect, TokenTable};
 use idem_test_support::child::{Args, say};
-use idem_test_support::{Postgres, Sqlite};
+use idem_test_support::{MariaDb, Postgres, Sqlite};
 use sqlx::Pool;
 
 use crate::world::{HOUR, Tokens, reason};
@@ -23,6 +23,9 @@ async fn consumes(args: Args) {
         let options: sqlx::sqlite::SqliteConnectOptions = args.get(0).parse().unwrap();
         let options = options.busy_timeout(std::time::Duration::from_secs(20));
         consume_all(sqlx::SqlitePool::connect_with(options).await.unwrap(), args).await;
+    } else if args.get(0).starts_with("mysql") {
+        let pool = sqlx::MySqlPool::connect(args.get(0)).await.unwrap();
+        consume_all(pool, args).await;
     } else {
         consume_all(sqlx::PgPool::connect(args.get(0)).await.unwrap(), args).await;
     }
@@ -66,6 +69,9 @@ async fn dies(args: Args) {
     if args.get(0).starts_with("sqlite") {
         let pool = sqlx::SqlitePool::connect(args.get(0)).await.unwrap();
         hold(pool, args).await;
+    } else if args.get(0).starts_with("mysql") {
+        let pool = sqlx::MySqlPool::connect(args.get(0)).await.unwrap();
+        hold(pool, args).await;
     } else {
         hold(sqlx::PgPool::connect(args.get(0)).await.unwrap(), args).await;
     }
@@ -94,6 +100,14 @@ async fn a_killed_call_does_not_burn_its_token<D: TokenDialect>(pool: &Pool<D>, 
 #[tokio::test]
 async fn tok_02_three_processes_on_postgres() {
     let database = Postgres::database().await;
+    let pool = database.pool(2).await;
+    each_token_is_consumed_once(&pool, database.url()).await;
+    a_killed_call_does_not_burn_its_token(&pool, database.url()).await;
+}
+
+#[tokio::test]
+async fn tok_02_three_processes_on_mariadb() {
+    let database = MariaDb::database().await;
     let pool = database.pool(2).await;
     each_token_is_consumed_once(&pool, database.url()).await;
     a_killed_call_does_not_burn_its_token(&pool, database.url()).await;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use idem_runtime::ErrorKind;
 use idem_runtime::token::{Reason, StoredTokens, TokenDialect, TokenTable};
-use idem_test_support::{Postgres, Sqlite};
+use idem_test_support::{MariaDb, Postgres, Sqlite};
 use sqlx::Pool;
 
 use crate::world::{HOUR, Tokens, WHAT, WHO, reason};
@@ -73,6 +73,30 @@ async fn on_postgres() {
         )
         .await;
     has_another_key(&pool).await;
+}
+
+#[tokio::test]
+async fn on_mariadb() {
+    let database = MariaDb::database().await;
+    let pool = database.pool(5).await;
+    created_and_checked(&pool).await;
+    database
+        .execute(
+            "INSERT INTO idem_token SELECT UNHEX(MD5(seq)), '', \
+             (UNIX_TIMESTAMP() - 7200) * 1000, IF(seq = 1, 1, NULL) FROM seq_1_to_3",
+        )
+        .await;
+    ttl_09_purged(&pool, &Tokens::stored()).await;
+    database
+        .execute("ALTER TABLE idem_token DROP PRIMARY KEY, ADD PRIMARY KEY (id, expires_at)")
+        .await;
+    has_another_key(&pool).await;
+    // Without transactions a token that was rolled back would be used.
+    database
+        .execute("ALTER TABLE idem_token DROP PRIMARY KEY, ADD PRIMARY KEY (id), ENGINE = Aria")
+        .await;
+    let wrong = TokenTable::default().check(&pool).await.unwrap_err();
+    assert!(wrong.to_string().contains("InnoDB"), "{wrong}");
 }
 
 #[tokio::test]

@@ -96,11 +96,13 @@ pub(crate) fn reason<T: std::fmt::Debug>(answer: Result<T, TokenError>) -> Optio
     }
 }
 
-/// The same tests with both kinds of token on both databases.
+/// The same tests with both kinds of token on each database.
 macro_rules! on_each {
     ($($test:ident)*) => {
         $crate::world::on_each!(@ signed_on_postgres, signed, Postgres, database, 20: $($test)*);
         $crate::world::on_each!(@ stored_on_postgres, stored, Postgres, database, 20: $($test)*);
+        $crate::world::on_each!(@ signed_on_mariadb, signed, MariaDb, database, 20: $($test)*);
+        $crate::world::on_each!(@ stored_on_mariadb, stored, MariaDb, database, 20: $($test)*);
         $crate::world::on_each!(@ signed_on_sqlite, signed, Sqlite, file, 4: $($test)*);
         $crate::world::on_each!(@ stored_on_sqlite, stored, Sqlite, file, 4: $($test)*);
     };

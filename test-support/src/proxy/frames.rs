@@ -6,6 +6,9 @@ use super::Wire;
 
 const SSL_REQUEST: u32 = 80_877_103;
 const GSS_REQUEST: u32 = 80_877_104;
+const COM_QUERY: u8 = 0x03;
+const COM_STMT_PREPARE: u8 = 0x16;
+const COM_STMT_EXECUTE: u8 = 0x17;
 
 /// One message, or with [`Wire::Raw`] what one read gave.
 #[derive(Debug)]
@@ -16,6 +19,7 @@ pub(super) struct Frame {
 }
 
 impl Frame {
+    /// After length and type in Postgres; after length, number and command in MySQL.
     fn body(&self) -> &[u8] {
         self.bytes.get(5..).unwrap_or_default()
     }
@@ -46,7 +50,9 @@ enum Phase {
     /// The server's one byte that answers a wish to encrypt.
     Encryption,
     Messages,
-    /// Encrypted or not Postgres: nothing to be read.
+    /// Of MySQL.
+    Packets,
+    /// Encrypted or another protocol: nothing to be read.
     Opaque,
 }
 
@@ -59,18 +65,18 @@ pub(super) struct Framer {
 
 impl Framer {
     pub(super) fn of_client(wire: Wire) -> Self {
-        Self::in_phase(if wire == Wire::Postgres {
-            Phase::Start
-        } else {
-            Phase::Opaque
+        Self::in_phase(match wire {
+            Wire::Postgres => Phase::Start,
+            Wire::MySql => Phase::Packets,
+            Wire::Raw => Phase::Opaque,
         })
     }
 
     pub(super) fn of_server(wire: Wire) -> Self {
-        Self::in_phase(if wire == Wire::Postgres {
-            Phase::Messages
-        } else {
-            Phase::Opaque
+        Self::in_phase(match wire {
+            Wire::Postgres => Phase::Messages,
+            Wire::MySql => Phase::Packets,
+            Wire::Raw => Phase::Opaque,
         })
     }
 
@@ -129,7 +135,25 @@ impl Framer {
                 let bytes = self.take(1)?;
                 Some(Frame { bytes, tag })
             }
+            Phase::Packets => {
+                let bytes = self.take_packet()?;
+                // Those of the start and of long messages have other numbers.
+                let tag = (bytes[3] == 0).then(|| bytes.get(4).copied()).flatten();
+                Some(Frame { bytes, tag })
+            }
         }
+    }
+
+    /// Takes one packet: three bytes of length, a number, the payload.
+    fn take_packet(&mut self) -> Option<Vec<u8>> {
+        let header = self.buffer.get(..4)?;
+        let length = u32::from_le_bytes([header[0], header[1], header[2], 0]);
+        let end = 4 + usize::try_from(length).ok()?;
+        if self.buffer.len() < end {
+            return None;
+        }
+        let rest = self.buffer.split_off(end);
+        Some(mem::replace(&mut self.buffer, rest))
     }
 
     /// Takes one message whose length, itself included, stands at `at`.
@@ -162,10 +186,51 @@ pub(super) enum Effect {
 pub(super) struct Session {
     statements: HashMap<Vec<u8>, String>,
     portals: HashMap<Vec<u8>, String>,
+    /// The server has yet to give it a name. MySQL only.
+    unnamed: Option<String>,
 }
 
 impl Session {
-    pub(super) fn observe(&mut self, frame: &Frame) -> Effect {
+    pub(super) fn observe(&mut self, wire: Wire, frame: &Frame) -> Effect {
+        match wire {
+            Wire::Postgres => self.message(frame),
+            Wire::MySql => self.command(frame),
+            Wire::Raw => Effect::Nothing,
+        }
+    }
+
+    fn command(&mut self, frame: &Frame) -> Effect {
+        match frame.tag {
+            Some(COM_QUERY) => Effect::Executes {
+                text: text(frame.body()),
+                prepared: false,
+            },
+            Some(COM_STMT_PREPARE) => {
+                let text = text(frame.body());
+                self.unnamed = Some(text.clone());
+                Effect::Prepares(text)
+            }
+            Some(COM_STMT_EXECUTE) => {
+                let name = frame.body().get(..4).unwrap_or_default();
+                Effect::Executes {
+                    text: self.statements.get(name).cloned().unwrap_or_default(),
+                    prepared: true,
+                }
+            }
+            _ => Effect::Nothing,
+        }
+    }
+
+    /// Takes note of the name that the server gives a statement.
+    pub(super) fn answered(&mut self, frame: &Frame) {
+        if let Some(text) = self.unnamed.take()
+            && let Some([0, name @ ..]) = frame.bytes.get(4..9)
+        {
+            self.statements.insert(name.to_vec(), text);
+        }
+    }
+
+    fn message(&mut self, frame: &Frame) -> Effect {
         let mut body = frame.body();
         match frame.tag {
             Some(b'Q') => Effect::Executes {
@@ -236,7 +301,7 @@ mod tests {
             for bytes in traffic.chunks(piece) {
                 framer.buffer.extend_from_slice(bytes);
                 while let Some(frame) = framer.next() {
-                    effects.push(session.observe(&frame));
+                    effects.push(session.observe(Wire::Postgres, &frame));
                 }
             }
             assert_eq!(
@@ -256,6 +321,34 @@ mod tests {
                 ]
             );
         }
+    }
+
+    #[test]
+    fn a_prepared_statement_of_mysql_is_known_by_the_number_that_it_was_given() {
+        let packet = |number: u8, payload: &[u8]| {
+            let length = u32::try_from(payload.len()).unwrap().to_le_bytes();
+            [&length[..3], &[number], payload].concat()
+        };
+        let mut client = Framer::of_client(Wire::MySql);
+        let mut server = Framer::of_server(Wire::MySql);
+        let mut session = Session::default();
+        // The client's part of the start is no command.
+        client.buffer.extend(packet(1, b"\x03\0\0\0"));
+        client.buffer.extend(packet(0, b"\x16SELECT 1"));
+        client.buffer.extend(packet(0, b"\x17\x02\x01\0\0\0\x01"));
+        server.buffer.extend(packet(1, b"\0\x02\x01\0\0\0\0\0\0"));
+        let mut next = |session: &mut Session| {
+            let frame = client.next().unwrap();
+            session.observe(Wire::MySql, &frame)
+        };
+        assert_eq!(next(&mut session), Effect::Nothing);
+        assert_eq!(next(&mut session), Effect::Prepares("SELECT 1".into()));
+        session.answered(&server.next().unwrap());
+        let executes = Effect::Executes {
+            text: "SELECT 1".into(),
+            prepared: true,
+        };
+        assert_eq!(next(&mut session), executes);
     }
 
     #[test]

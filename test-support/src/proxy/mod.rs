@@ -1,7 +1,7 @@
 //! A loopback TCP proxy in front of a server, with faults.
 //!
 //! It runs on a thread of its own, so that neither a blocked nor a paused test runtime holds it up.
-//! In front of Postgres it follows the messages: it tells which statements were executed on which
+//! In front of Postgres and MariaDB it follows the messages: it tells which statements were executed on which
 //! connection, and a fault can be tied to a statement. In front of any other server it sees bytes.
 //!
 //! ```ignore
@@ -36,6 +36,8 @@ use self::fault::{Plan, Trigger};
 pub enum Wire {
     /// The Postgres protocol, version 3, unencrypted.
     Postgres,
+    /// The protocol of MySQL and MariaDB, unencrypted and uncompressed, one command after another.
+    MySql,
     /// Bytes. A pattern is looked for in what the client sends, a frame is what one read gave.
     Raw,
 }
@@ -103,6 +105,7 @@ struct Control {
     /// Counts the cuts: a connection ends when it sees another number than it began with.
     cuts: u64,
     client_cuts: u64,
+    counts_changed: bool,
     stopped: bool,
 }
 
@@ -226,6 +229,14 @@ impl Proxy {
         self.shared
             .control
             .send_modify(|control| control.refusing = refusing);
+    }
+
+    /// Connections made from now on count the rows changed, and not those found as sqlx asks for
+    /// (`CLIENT_FOUND_ROWS`). With [`Wire::MySql`] only.
+    pub fn count_changed_rows(&self) {
+        self.shared
+            .control
+            .send_modify(|control| control.counts_changed = true);
     }
 
     /// Closes all connections on both sides.

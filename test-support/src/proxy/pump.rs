@@ -80,6 +80,7 @@ struct Connection<'a> {
     number: usize,
     shared: &'a Shared,
     answer: Mutex<Option<Answer>>,
+    session: Mutex<Session>,
     /// How many `ReadyForQuery` the server owes.
     owed: AtomicUsize,
     /// The client asked to encrypt and has no answer yet.
@@ -94,6 +95,7 @@ impl<'a> Connection<'a> {
             number,
             shared,
             answer: Mutex::default(),
+            session: Mutex::default(),
             // The one that ends the start.
             owed: AtomicUsize::new(1),
             encrypting: AtomicBool::new(false),
@@ -130,8 +132,8 @@ impl<'a> Connection<'a> {
     async fn to_server(&self, mut client: OwnedReadHalf, server: &mut OwnedWriteHalf) -> End {
         let direction = Direction::ToServer;
         let mut framer = Framer::of_client(self.shared.wire);
-        let mut session = Session::default();
         let mut seen = Vec::new();
+        let mut greeted = false;
         loop {
             framer.buffer.reserve(READ);
             if !matches!(client.read_buf(&mut framer.buffer).await, Ok(1..)) {
@@ -141,12 +143,15 @@ impl<'a> Connection<'a> {
                 framer.become_opaque();
             }
             self.delay(direction).await;
-            while let Some(frame) = framer.next() {
+            while let Some(mut frame) = framer.next() {
                 self.gate(direction).await;
+                if self.shared.wire == Wire::MySql && !std::mem::replace(&mut greeted, true) {
+                    self.choose_the_count(&mut frame);
+                }
                 if frame.asks_to_encrypt() && self.shared.wire == Wire::Postgres {
                     self.encrypting.store(true, Ordering::SeqCst);
                 }
-                if let Some(plan) = self.match_pattern(&frame, &mut session, &mut seen) {
+                if let Some(plan) = self.match_pattern(&frame, &mut seen) {
                     match plan.fault {
                         Fault::CutBefore => {
                             plan.fire();
@@ -192,6 +197,7 @@ impl<'a> Connection<'a> {
             self.delay(direction).await;
             while let Some(frame) = framer.next() {
                 self.gate(direction).await;
+                self.session().answered(&frame);
                 match self.answer_fault(&frame) {
                     None => {}
                     Some((plan, last)) if plan.fault == Fault::CutAnswer => {
@@ -222,19 +228,14 @@ impl<'a> Connection<'a> {
     }
 
     /// Records what the client's frame does and tells which fault is tied to it.
-    fn match_pattern(
-        &self,
-        frame: &Frame,
-        session: &mut Session,
-        seen: &mut Vec<u8>,
-    ) -> Option<Arc<Plan>> {
+    fn match_pattern(&self, frame: &Frame, seen: &mut Vec<u8>) -> Option<Arc<Plan>> {
         let raw = self.shared.wire == Wire::Raw;
         // A pattern of raw bytes may begin in an earlier read.
         let before = seen.len();
         if raw {
             seen.extend_from_slice(&frame.bytes);
         } else {
-            match session.observe(frame) {
+            match self.session().observe(self.shared.wire, frame) {
                 Effect::Nothing => return None,
                 Effect::Prepares(text) => {
                     self.shared.log().prepared.push(text);
@@ -280,7 +281,8 @@ impl<'a> Connection<'a> {
             return None;
         }
         debug_assert!(waiting.plan.fault.concerns_answer());
-        let last = self.shared.wire == Wire::Raw || frame.is_ready();
+        // In MySQL the first packet of an answer comes when the statement is done.
+        let last = self.shared.wire != Wire::Postgres || frame.is_ready();
         Some((Arc::clone(&waiting.plan), last))
     }
 
@@ -320,6 +322,16 @@ impl<'a> Connection<'a> {
         })
     }
 
+    /// Takes the wish back, where the test wants so, to be told the rows found and not those changed.
+    fn choose_the_count(&self, greeting: &mut Frame) {
+        const FOUND_ROWS: u8 = 2;
+        if self.shared.control.borrow().counts_changed
+            && let Some(capabilities) = greeting.bytes.get_mut(4)
+        {
+            *capabilities &= !FOUND_ROWS;
+        }
+    }
+
     async fn delay(&self, direction: Direction) {
         let delay = self.shared.control.borrow().delay[direction.index()];
         if !delay.is_zero() {
@@ -333,6 +345,10 @@ impl<'a> Connection<'a> {
             .wait_for(|control| !control.held[direction.index()])
             .await
             .ok();
+    }
+
+    fn session(&self) -> MutexGuard<'_, Session> {
+        self.session.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn answer(&self) -> MutexGuard<'_, Option<Answer>> {

@@ -1,4 +1,7 @@
-use idem_test_support::{Postgres, Sqlite};
+use idem_test_support::{
+    MariaDb, Postgres, Sqlite,
+    proxy::{Fault, Statement},
+};
 use sqlx::{Connection, Row};
 
 #[tokio::test]
@@ -88,4 +91,72 @@ async fn a_sqlite_file_is_in_write_ahead_mode_and_gone_afterwards() {
     let path = file.path();
     drop(file);
     assert!(!path.exists());
+}
+
+#[tokio::test]
+async fn a_mariadb_database_is_fresh_and_gone_afterwards() {
+    let witness = MariaDb::database().await;
+    let name = {
+        let database = MariaDb::database().await;
+        database.execute("CREATE TABLE t (n INT PRIMARY KEY)").await;
+        // Open transactions do not keep the database.
+        let pool = database.pool(2).await;
+        let insert = "INSERT INTO t VALUES (2)";
+        let mut first = pool.begin().await.unwrap();
+        sqlx::query(insert).execute(&mut *first).await.unwrap();
+        assert_eq!(database.waiting_for_lock().await, 0);
+        let second = tokio::spawn(async move { sqlx::query(insert).execute(&pool).await });
+        database.until_one_waits().await;
+        assert_eq!(witness.waiting_for_lock().await, 0);
+        first.rollback().await.unwrap();
+        second.await.unwrap().unwrap();
+        database.name().to_owned()
+    };
+    let mut connection = witness.connect().await;
+    let left: i64 = sqlx::query_scalar(
+        "SELECT COUNT(*) FROM information_schema.schemata WHERE schema_name = ?",
+    )
+    .bind(&name)
+    .fetch_one(&mut connection)
+    .await
+    .unwrap();
+    assert_eq!(left, 0);
+    connection.close().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_fault_is_tied_to_a_statement_of_mariadb() {
+    let database = MariaDb::database().await;
+    database.execute("CREATE TABLE t (n INT)").await;
+    let proxy = database.proxy();
+    let pool = database.pool_through(&proxy, 1);
+    let rows = async || -> i64 {
+        let direct = database.pool(1).await;
+        let rows = sqlx::query_scalar("SELECT COUNT(*) FROM t");
+        rows.fetch_one(&direct).await.unwrap()
+    };
+    let insert = async || {
+        let insert = sqlx::query("INSERT INTO t VALUES (?)").bind(1);
+        insert.execute(&pool).await.map(drop)
+    };
+    insert().await.unwrap();
+    proxy.clear_log();
+    insert().await.unwrap();
+    let seen = Statement {
+        connection: 1,
+        text: "INSERT INTO t VALUES (?)".into(),
+        prepared: true,
+    };
+    assert_eq!((proxy.executed(), proxy.prepared()), (vec![seen], vec![]));
+    for (fault, count) in [(Fault::CutAnswer, 3), (Fault::CutBefore, 3)] {
+        let armed = proxy.on("INSERT INTO t", fault);
+        insert().await.unwrap_err();
+        assert!(armed.fired());
+        assert_eq!(rows().await, count, "{fault:?}");
+    }
+    proxy.count_changed_rows();
+    proxy.cut_all();
+    let same = sqlx::query("UPDATE t SET n = n");
+    let counted = same.execute(&database.pool_through(&proxy, 1)).await;
+    assert_eq!(counted.unwrap().rows_affected(), 0);
 }

@@ -9,7 +9,6 @@
 mod admin;
 mod dialect;
 mod handle;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub mod lease;
 #[cfg(feature = "mysql")]
 pub mod mysql;
@@ -25,7 +24,6 @@ pub use admin::Completed;
 pub(crate) use dialect::classify;
 pub use dialect::{Dialect, Inserted, NewRow, Row, Statements, Times};
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
 pub use lease::LeasedSql;
 pub(crate) use names::{checked_name, checked_table};
 pub(crate) use owner_registry::Running;

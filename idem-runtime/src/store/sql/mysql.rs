@@ -32,7 +32,7 @@
 //!
 //! See `docs/protocol.md`.
 
-mod setup;
+pub(crate) mod setup;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -256,12 +256,12 @@ impl Dialect for MySql {
     }
 }
 
-const DUPLICATE: u16 = 1062;
+pub(crate) const DUPLICATE: u16 = 1062;
 const LOCK_WAIT: u16 = 1205;
 /// MySQL's answer to `NOWAIT`.
 const LOCK_NOWAIT: u16 = 3572;
 
-fn number(error: &sqlx::Error) -> Option<u16> {
+pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     let error = error.as_database_error()?;
     let error = error.try_downcast_ref::<MySqlDatabaseError>()?;
     Some(error.number())

@@ -1,5 +1,7 @@
 //! The table of tokens.
 
+#[cfg(feature = "mysql")]
+mod mysql;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
@@ -29,7 +31,23 @@ pub struct Texts {
     pub(super) issue: SqlStr,
     pub(super) take: SqlStr,
     pub(super) state: SqlStr,
+    /// The same in the transaction that could not take it: as it is now, whatever was seen before.
+    pub(super) state_now: SqlStr,
     pub(super) purge: SqlStr,
+}
+
+/// What came of inserting a mark.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[doc(hidden)]
+#[non_exhaustive]
+pub enum Mark {
+    /// It is there now.
+    Made,
+    /// It was there already. Not every database tells so at once.
+    #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
+    Found,
+    /// It was there, or the moment is over.
+    NotMade,
 }
 
 /// A token's row.
@@ -50,15 +68,11 @@ pub trait TokenDialect: Dialect {
     fn migrations(table: &str) -> Vec<Migration>;
 
     #[doc(hidden)]
-    fn migrate(
-        pool: &Pool<Self>,
-        table: &str,
-    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+    fn migrate(pool: &Pool<Self>, table: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
     #[doc(hidden)]
     fn check(pool: &Pool<Self>, table: &str) -> impl Future<Output = Result<(), Error>> + Send;
 
-    /// `millis` is a moment or a time, by the statement.
     #[doc(hidden)]
     fn mark(
         conn: &mut Self::Connection,
@@ -66,7 +80,16 @@ pub trait TokenDialect: Dialect {
         id: RecordId,
         binding: &[u8; 16],
         millis: i64,
-    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<Mark, sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn issue(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+        binding: &[u8; 16],
+        millis: i64,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     /// Whether there is a mark, and whether the moment is over.
     #[doc(hidden)]
@@ -141,8 +164,7 @@ impl TokenTable {
     /// The database cannot be used, or a table of that name is there that is not ours; nothing was
     /// changed.
     pub async fn migrate<D: TokenDialect>(&self, pool: &Pool<D>) -> Result<(), Error> {
-        let done = D::migrate(pool, &self.name).await;
-        done.map_err(|error| classify::<D>(error).detail("the schema could not be created"))
+        D::migrate(pool, &self.name).await
     }
 
     /// Checks the schema: the version, the columns, and that the id alone is the primary key (with
@@ -188,6 +210,10 @@ pub(super) fn failed<D: TokenDialect>(error: sqlx::Error) -> TokenError {
 }
 
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
+fn not_made<D: TokenDialect>(error: sqlx::Error) -> Error {
+    classify::<D>(error).detail("the schema could not be created")
+}
+
 fn sized(bytes: &[u8]) -> Result<[u8; 16], sqlx::Error> {
     bytes
         .try_into()
@@ -204,10 +230,26 @@ macro_rules! statements {
             id: RecordId,
             binding: &[u8; 16],
             millis: i64,
-        ) -> Result<u64, sqlx::Error> {
+        ) -> Result<Mark, sqlx::Error> {
             let mark = sqlx::query(sql.clone()).bind($id(id));
             let mark = mark.bind(binding.to_vec()).bind(millis);
-            mark.execute(conn).await.map(|done| done.rows_affected())
+            let done = mark.execute(conn).await?;
+            Ok(match done.rows_affected() {
+                1 => Mark::Made,
+                _ => Mark::NotMade,
+            })
+        }
+
+        async fn issue(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            id: RecordId,
+            binding: &[u8; 16],
+            millis: i64,
+        ) -> Result<(), sqlx::Error> {
+            let issue = sqlx::query(sql.clone()).bind($id(id));
+            let issue = issue.bind(binding.to_vec()).bind(millis);
+            issue.execute(conn).await.map(drop)
         }
 
         async fn mark_state(

@@ -2,7 +2,7 @@ use sqlx::postgres::Postgres;
 use sqlx::{Executor as _, Pool, SqlStr};
 use uuid::Uuid;
 
-use super::{Found, Texts, TokenDialect, statements};
+use super::{Found, Mark, Texts, TokenDialect, not_made, statements};
 use crate::error::Error;
 use crate::key::RecordId;
 use crate::store::sql::classify;
@@ -11,6 +11,10 @@ use crate::store::sql::schema::{Migration, fill, statement, unusable};
 impl TokenDialect for Postgres {
     fn texts(table: &str) -> Texts {
         let sql = |template| statement(template, table);
+        let state = sql(
+            "SELECT binding, used_at IS NOT NULL, expires_at <= clock_timestamp() \
+                 FROM {table} WHERE id = $1",
+        );
         Texts {
             // Waits for a transaction that has inserted the same mark; if that commits, does nothing.
             mark: sql("INSERT INTO {table} (id, binding, expires_at, used_at) \
@@ -25,10 +29,8 @@ impl TokenDialect for Postgres {
                 "UPDATE {table} SET used_at = clock_timestamp() WHERE id = $1 \
                  AND binding = $2 AND used_at IS NULL AND expires_at > clock_timestamp()",
             ),
-            state: sql(
-                "SELECT binding, used_at IS NOT NULL, expires_at <= clock_timestamp() \
-                 FROM {table} WHERE id = $1",
-            ),
+            state: state.clone(),
+            state_now: state,
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() - interval '1 hour' \
                  LIMIT $1 FOR UPDATE SKIP LOCKED)"),
@@ -43,31 +45,8 @@ impl TokenDialect for Postgres {
         }]
     }
 
-    async fn migrate(pool: &Pool<Self>, table: &str) -> Result<(), sqlx::Error> {
-        // Dropped on an error, it is rolled back before the connection is used again.
-        let mut tx = pool.begin().await?;
-        // One migrating process at a time.
-        let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(lock)
-            .execute(&mut *tx)
-            .await?;
-        let versions = "CREATE TABLE IF NOT EXISTS {versions} (version integer PRIMARY KEY, \
-                        applied_at timestamptz NOT NULL DEFAULT now())";
-        tx.execute(statement(versions, table)).await?;
-        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
-        let steps = Self::migrations(table).into_iter();
-        for step in steps.filter(|step| step.version > at) {
-            tx.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql)))
-                .await?;
-            let note = statement("INSERT INTO {versions} (version) VALUES ($1)", table);
-            sqlx::query(note)
-                .bind(step.version)
-                .execute(&mut *tx)
-                .await?;
-        }
-        tx.commit().await
+    async fn migrate(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
+        upgrade(pool, table).await.map_err(not_made::<Self>)
     }
 
     async fn check(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
@@ -104,6 +83,33 @@ impl TokenDialect for Postgres {
     }
 
     statements!(|id: RecordId| Uuid::from_bytes(*id.as_bytes()));
+}
+
+async fn upgrade(pool: &Pool<Postgres>, table: &str) -> Result<(), sqlx::Error> {
+    // Dropped on an error, it is rolled back before the connection is used again.
+    let mut tx = pool.begin().await?;
+    // One migrating process at a time.
+    let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
+    sqlx::query("SELECT pg_advisory_xact_lock($1)")
+        .bind(lock)
+        .execute(&mut *tx)
+        .await?;
+    let versions = "CREATE TABLE IF NOT EXISTS {versions} (version integer PRIMARY KEY, \
+                    applied_at timestamptz NOT NULL DEFAULT now())";
+    tx.execute(statement(versions, table)).await?;
+    let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+    let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
+    let steps = Postgres::migrations(table).into_iter();
+    for step in steps.filter(|step| step.version > at) {
+        tx.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql)))
+            .await?;
+        let note = statement("INSERT INTO {versions} (version) VALUES ($1)", table);
+        sqlx::query(note)
+            .bind(step.version)
+            .execute(&mut *tx)
+            .await?;
+    }
+    tx.commit().await
 }
 
 const COLUMNS: &[(&str, &str)] = &[

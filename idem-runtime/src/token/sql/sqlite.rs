@@ -1,7 +1,7 @@
 use sqlx::sqlite::Sqlite;
 use sqlx::{Executor as _, Pool, SqlStr};
 
-use super::{Found, Texts, TokenDialect, statements};
+use super::{Found, Mark, Texts, TokenDialect, not_made, statements};
 use crate::error::Error;
 use crate::key::RecordId;
 use crate::store::sql::classify;
@@ -13,6 +13,8 @@ const NOW: &str = "CAST(unixepoch('subsec') * 1000 AS INTEGER)";
 impl TokenDialect for Sqlite {
     fn texts(table: &str) -> Texts {
         let sql = |template: &str| statement(&template.replace("{now}", NOW), table);
+        let state = sql("SELECT binding, used_at IS NOT NULL, expires_at <= {now} \
+                 FROM {table} WHERE id = ?1");
         Texts {
             mark: sql("INSERT INTO {table} (id, binding, expires_at, used_at) \
                  SELECT ?1, ?2, ?3, {now} WHERE ?3 > {now} ON CONFLICT DO NOTHING"),
@@ -20,8 +22,8 @@ impl TokenDialect for Sqlite {
             issue: sql("INSERT INTO {table} (id, binding, expires_at) VALUES (?1, ?2, {now} + ?3)"),
             take: sql("UPDATE {table} SET used_at = {now} WHERE id = ?1 \
                  AND binding = ?2 AND used_at IS NULL AND expires_at > {now}"),
-            state: sql("SELECT binding, used_at IS NOT NULL, expires_at <= {now} \
-                 FROM {table} WHERE id = ?1"),
+            state: state.clone(),
+            state_now: state,
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= {now} - 3600000 LIMIT ?1)"),
         }
@@ -35,25 +37,8 @@ impl TokenDialect for Sqlite {
         }]
     }
 
-    async fn migrate(pool: &Pool<Self>, table: &str) -> Result<(), sqlx::Error> {
-        // Dropped on an error, it is rolled back before the connection is used again.
-        let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
-        let versions =
-            "CREATE TABLE IF NOT EXISTS {versions} (version INTEGER PRIMARY KEY NOT NULL) STRICT";
-        tx.execute(statement(versions, table)).await?;
-        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
-        let steps = Self::migrations(table).into_iter();
-        for step in steps.filter(|step| step.version > at) {
-            tx.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql)))
-                .await?;
-            let note = statement("INSERT INTO {versions} (version) VALUES (?1)", table);
-            sqlx::query(note)
-                .bind(step.version)
-                .execute(&mut *tx)
-                .await?;
-        }
-        tx.commit().await
+    async fn migrate(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
+        upgrade(pool, table).await.map_err(not_made::<Self>)
     }
 
     async fn check(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
@@ -86,6 +71,27 @@ impl TokenDialect for Sqlite {
     }
 
     statements!(|id: RecordId| id.as_bytes().to_vec());
+}
+
+async fn upgrade(pool: &Pool<Sqlite>, table: &str) -> Result<(), sqlx::Error> {
+    // Dropped on an error, it is rolled back before the connection is used again.
+    let mut tx = pool.begin_with("BEGIN IMMEDIATE").await?;
+    let versions =
+        "CREATE TABLE IF NOT EXISTS {versions} (version INTEGER PRIMARY KEY NOT NULL) STRICT";
+    tx.execute(statement(versions, table)).await?;
+    let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
+    let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
+    let steps = Sqlite::migrations(table).into_iter();
+    for step in steps.filter(|step| step.version > at) {
+        tx.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql)))
+            .await?;
+        let note = statement("INSERT INTO {versions} (version) VALUES (?1)", table);
+        sqlx::query(note)
+            .bind(step.version)
+            .execute(&mut *tx)
+            .await?;
+    }
+    tx.commit().await
 }
 
 const COLUMNS: &[(&str, &str)] = &[

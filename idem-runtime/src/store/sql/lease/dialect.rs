@@ -20,7 +20,7 @@ use crate::store::{Request, Reservation, Reserved, Stored};
 pub struct LeaseStatements {
     pub(super) claim: SqlStr,
     /// What a claim finds, where it cannot tell by itself.
-    #[cfg_attr(not(feature = "sqlite"), allow(dead_code))]
+    #[cfg_attr(not(any(feature = "mysql", feature = "sqlite")), allow(dead_code))]
     pub(super) read: Option<SqlStr>,
     pub(super) take_over: SqlStr,
     pub(super) complete: SqlStr,
@@ -189,6 +189,10 @@ pub enum Claim {
 
 /// What differs between databases for a table with leases. Sealed, as [`Dialect`] is.
 pub trait LeaseDialect: Dialect {
+    /// Whether a connection can be used again after a statement whose future was dropped.
+    #[doc(hidden)]
+    const SURVIVES_A_DROP: bool = true;
+
     #[doc(hidden)]
     fn lease_statements(table: &str) -> LeaseStatements;
 

@@ -5,6 +5,7 @@ use bytes::Bytes;
 
 use super::LeasedSql;
 use super::dialect::{Claim, LeaseDialect, LeaseRow, NewLease, lease_millis};
+use super::lent::Lent;
 use crate::error::{Effect, Error, ErrorKind};
 use crate::key::RecordId;
 use crate::protocol::{Decision, decide};
@@ -23,10 +24,13 @@ const LOOKS: usize = 8;
 macro_rules! step {
     ($store:ident, $conn:ident => $statement:expr) => {{
         let step = $store.within(async {
-            let mut $conn = $store.inner.pool.acquire().await.map_err(failed::<D>)?;
+            let mut lent = $store.inner.pool.acquire().await.map_err(failed::<D>)?;
             let mut tries = 1;
             loop {
-                match $statement.await {
+                let mut $conn = Lent::new(&mut lent);
+                let answer = $statement.await;
+                $conn.answered();
+                match answer {
                     Ok(answer) => return Ok(answer),
                     Err(error) if tries < TRIES && was_given_up::<D>(&error) => tries += 1,
                     Err(error) => return Err(failed::<D>(error)),
@@ -70,18 +74,24 @@ impl<D: LeaseDialect> LeasedSql<D> {
         }
         let new = NewLease::of(request);
         let _permit = self.inner.reserving.acquire().await;
-        let mut conn = self.inner.pool.acquire().await?;
+        let mut lent = self.inner.pool.acquire().await?;
         for _ in 0..LOOKS {
             entrant.begin(&mut turn);
-            match D::claim(&mut conn, self.statements(), new).await? {
+            let mut conn = Lent::new(&mut lent);
+            let claim = D::claim(&mut conn, self.statements(), new).await;
+            conn.answered();
+            match claim? {
                 Claim::Granted(fence) => {
                     return Ok(Reserved::Granted(Reservation::new(request, fence)));
                 }
                 Claim::Found(row) => match decision(request, &row) {
                     Decision::Grant(_) => {
                         let seen = (row.owner, row.record.fence);
+                        let mut conn = Lent::new(&mut lent);
                         let taken = D::take_lease_over(&mut conn, self.statements(), new, seen);
-                        if let Some(fence) = taken.await? {
+                        let taken = taken.await;
+                        conn.answered();
+                        if let Some(fence) = taken? {
                             return Ok(Reserved::Granted(Reservation::new(request, fence)));
                         }
                     }
@@ -129,7 +139,7 @@ fn failed<D: LeaseDialect>(error: sqlx::Error) -> Error {
 
 /// Whether the database gave the statement up: nothing of it was done.
 fn was_given_up<D: LeaseDialect>(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
+    let code = error.as_database_error().and_then(D::code);
     code.is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
 }
 

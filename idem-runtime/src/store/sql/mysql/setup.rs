@@ -1,7 +1,7 @@
 //! The schema: created, and checked.
 
 use sqlx::mysql::MySql;
-use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Pool};
 
 use super::super::dialect::classify;
 use super::super::handle::{OwnPool, Records};
@@ -35,15 +35,28 @@ pub fn migrations(records: &Records) -> Vec<Migration> {
 /// The database cannot be used, or a table of that name is there that is not ours.
 pub async fn migrate(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
     let records = pool.records();
-    let conn = pool.pool().acquire().await.map_err(classify::<MySql>)?;
+    apply(pool.pool(), records.table(), migrations(records), COLUMNS).await
+}
+
+/// Makes the steps that are missing; `columns` are those of the table afterwards.
+pub(crate) async fn apply(
+    pool: &Pool<MySql>,
+    table: &str,
+    steps: Vec<Migration>,
+    columns: Columns<'_>,
+) -> Result<(), Error> {
+    let conn = pool.acquire().await.map_err(classify::<MySql>)?;
     // Out of the pool: the lock ends with the connection, whatever becomes of this future.
     let mut conn = conn.detach();
-    lock(&mut conn, records.table()).await?;
-    let done = upgrade(&mut conn, records).await;
+    lock(&mut conn, table).await?;
+    let done = upgrade(&mut conn, table, steps, columns).await;
     // The schema stands; a connection that does not close in good order is closed by its drop.
     let _ = conn.close().await;
     done
 }
+
+/// A table's columns: name, type, and the version that made it.
+pub(crate) type Columns<'a> = &'a [(&'a str, &'a str, i32)];
 
 /// One migrating process at a time.
 async fn lock(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
@@ -60,9 +73,13 @@ async fn lock(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
     }
 }
 
-async fn upgrade(conn: &mut MySqlConnection, records: &Records) -> Result<(), Error> {
+async fn upgrade(
+    conn: &mut MySqlConnection,
+    table: &str,
+    steps: Vec<Migration>,
+    columns: Columns<'_>,
+) -> Result<(), Error> {
     let failed = |error| classify::<MySql>(error).detail("the schema could not be created");
-    let table = records.table();
     let versions = "CREATE TABLE IF NOT EXISTS {versions} (version INT NOT NULL PRIMARY KEY, \
                     applied_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)) ENGINE = InnoDB";
     sqlx::raw_sql(statement(versions, table))
@@ -70,10 +87,8 @@ async fn upgrade(conn: &mut MySqlConnection, records: &Records) -> Result<(), Er
         .await
         .map_err(failed)?;
     let at = version(conn, table).await.map_err(failed)?;
-    for step in migrations(records)
-        .into_iter()
-        .filter(|step| i64::from(step.version) > at)
-    {
+    let missing = |step: &Migration| i64::from(step.version) > at;
+    for step in steps.into_iter().filter(missing) {
         match sqlx::raw_sql(AssertSqlSafe(step.sql))
             .execute(&mut *conn)
             .await
@@ -85,7 +100,7 @@ async fn upgrade(conn: &mut MySqlConnection, records: &Records) -> Result<(), Er
             }
         }
         // A table that was there already is left alone; it may not be ours.
-        check_table(conn, table, step.version).await?;
+        check_columns(conn, table, step.version, columns).await?;
         sqlx::query(statement(
             "INSERT INTO {versions} (version) VALUES (?)",
             table,
@@ -114,26 +129,53 @@ pub async fn check(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
     let records = pool.records();
     let table = records.table();
     let mut conn = pool.pool().acquire().await.map_err(classify::<MySql>)?;
-    let at = version(&mut conn, table).await.map_err(classify::<MySql>)?;
-    let want = migrations(records).last().map_or(0, |step| step.version);
+    check_table(&mut conn, table, &migrations(records), COLUMNS).await?;
+    if setting(&mut conn, "@@innodb_rollback_on_timeout").await? != 0 {
+        return Err(unusable(
+            "innodb_rollback_on_timeout is on: a duplicate that asks while the first call runs would \
+             lose its whole transaction",
+        ));
+    }
+    Ok(())
+}
+
+/// The version, the columns, the key, and that values which do not fit are refused.
+pub(crate) async fn check_table(
+    conn: &mut MySqlConnection,
+    table: &str,
+    steps: &[Migration],
+    columns: Columns<'_>,
+) -> Result<(), Error> {
+    let at = version(conn, table).await.map_err(classify::<MySql>)?;
+    let want = steps.last().map_or(0, |step| step.version);
     if at != i64::from(want) {
         return Err(unusable(format!(
             "{table} is at version {at}, this build needs {want}"
         )));
     }
-    check_table(&mut conn, table, want).await?;
-    check_settings(&mut conn).await
+    check_columns(conn, table, want, columns).await?;
+    check_mode(conn).await
 }
 
 /// "Duplicate column name".
 const DUPLICATE_COLUMN: u16 = 1060;
 
-/// The columns of the table at this version, and the table itself.
-async fn check_table(conn: &mut MySqlConnection, table: &str, version: i32) -> Result<(), Error> {
-    let (schema, name) = match table.split_once('.') {
+/// A table's name, in its database if one is named.
+fn parts(table: &str) -> (Option<&str>, &str) {
+    match table.split_once('.') {
         Some((schema, name)) => (Some(schema), name),
         None => (None, table),
-    };
+    }
+}
+
+/// The columns of the table at this version, and the table itself.
+async fn check_columns(
+    conn: &mut MySqlConnection,
+    table: &str,
+    version: i32,
+    wanted: Columns<'_>,
+) -> Result<(), Error> {
+    let (schema, name) = parts(table);
     let columns: Vec<(String, String, Option<String>)> = sqlx::query_as(
         "SELECT CAST(column_name AS CHAR), CAST(column_type AS CHAR), CAST(collation_name AS CHAR) \
          FROM information_schema.columns \
@@ -144,10 +186,10 @@ async fn check_table(conn: &mut MySqlConnection, table: &str, version: i32) -> R
     .fetch_all(&mut *conn)
     .await
     .map_err(classify::<MySql>)?;
-    for (want, kind, _) in COLUMNS.iter().filter(|(.., since)| *since <= version) {
+    for (want, kind, _) in wanted.iter().filter(|(.., since)| *since <= version) {
         match columns.iter().find(|(column, ..)| column == want) {
             None => return Err(unusable(format!("{table} has no column {want}"))),
-            Some((_, found, _)) if found != kind => {
+            Some((_, found, _)) if width_apart(found) != *kind => {
                 return Err(unusable(format!(
                     "{table}.{want} is {found}, it must be {kind}"
                 )));
@@ -160,17 +202,25 @@ async fn check_table(conn: &mut MySqlConnection, table: &str, version: i32) -> R
             Some(_) => {}
         }
     }
-    check_kind(conn, table, schema, name).await
+    check_kind(conn, table, "id").await
 }
 
-/// That it has transactions, and that one id is one row.
-async fn check_kind(
+/// A number's type without the width at which it is shown, which MySQL 8 no longer has.
+fn width_apart(kind: &str) -> &str {
+    match kind.split_once('(') {
+        Some((number, _)) if number.ends_with("int") => number,
+        _ => kind,
+    }
+}
+
+/// That it has transactions, and that one `key` is one row.
+pub(in crate::store::sql) async fn check_kind(
     conn: &mut MySqlConnection,
     table: &str,
-    schema: Option<&str>,
-    name: &str,
+    key: &str,
 ) -> Result<(), Error> {
-    let (engine, key): (Option<String>, Option<String>) = sqlx::query_as(
+    let (schema, name) = parts(table);
+    let (engine, found): (Option<String>, Option<String>) = sqlx::query_as(
         "SELECT CAST(engine AS CHAR), (SELECT CAST(GROUP_CONCAT(CONCAT(column_name, \
          COALESCE(CONCAT('(', sub_part, ')'), '')) ORDER BY seq_in_index) AS CHAR) \
          FROM information_schema.statistics AS s WHERE s.table_schema = t.table_schema \
@@ -188,9 +238,9 @@ async fn check_kind(
             "the engine of {table} must be InnoDB: another one has no transactions"
         )));
     }
-    if key.as_deref() != Some("id") {
+    if found.as_deref() != Some(key) {
         return Err(unusable(format!(
-            "the primary key of {table} must be exactly (id)"
+            "the primary key of {table} must be exactly ({key})"
         )));
     }
     Ok(())
@@ -200,30 +250,51 @@ fn is_exact(collation: &str) -> bool {
     collation.starts_with("utf8mb4_") && collation.ends_with("_bin")
 }
 
-/// What the server and the session are set to.
-async fn check_settings(conn: &mut MySqlConnection) -> Result<(), Error> {
-    let (mode, rolls_back): (String, i64) = sqlx::query_as(
-        "SELECT CAST(@@sql_mode AS CHAR), CAST(@@innodb_rollback_on_timeout AS SIGNED)",
-    )
-    .fetch_one(conn)
-    .await
-    .map_err(classify::<MySql>)?;
+/// That values which do not fit are refused, not cut.
+async fn check_mode(conn: &mut MySqlConnection) -> Result<(), Error> {
+    let mode: String = sqlx::query_scalar("SELECT CAST(@@sql_mode AS CHAR)")
+        .fetch_one(conn)
+        .await
+        .map_err(classify::<MySql>)?;
     if !mode.split(',').any(|mode| mode.starts_with("STRICT_")) {
         return Err(unusable(
             "sql_mode is not strict (STRICT_TRANS_TABLES): values that do not fit would be cut",
         ));
     }
-    if rolls_back != 0 {
-        return Err(unusable(
-            "innodb_rollback_on_timeout is on: a duplicate that asks while the first call runs would \
-             lose its whole transaction",
-        ));
-    }
     Ok(())
 }
 
-/// Name, type, and the version that made it.
-const COLUMNS: &[(&str, &str, i32)] = &[
+/// Whether the server numbers the rows by this column.
+pub(in crate::store::sql) async fn numbers_itself(
+    conn: &mut MySqlConnection,
+    table: &str,
+    column: &str,
+) -> Result<bool, Error> {
+    let (schema, name) = parts(table);
+    let extra: Option<String> = sqlx::query_scalar(
+        "SELECT CAST(extra AS CHAR) FROM information_schema.columns \
+         WHERE table_schema = COALESCE(?, DATABASE()) AND table_name = ? AND column_name = ?",
+    )
+    .bind(schema)
+    .bind(name)
+    .bind(column)
+    .fetch_optional(conn)
+    .await
+    .map_err(classify::<MySql>)?;
+    Ok(extra.is_some_and(|extra| extra.to_ascii_lowercase().contains("auto_increment")))
+}
+
+/// A number that the server or the session is set to.
+pub(in crate::store::sql) async fn setting(
+    conn: &mut MySqlConnection,
+    name: &'static str,
+) -> Result<i64, Error> {
+    let ask = AssertSqlSafe(format!("SELECT CAST({name} AS SIGNED)"));
+    let ask = sqlx::query_scalar(ask).fetch_one(conn);
+    ask.await.map_err(classify::<MySql>)
+}
+
+const COLUMNS: Columns<'static> = &[
     ("id", "binary(16)", 1),
     ("scope", "text", 1),
     ("key_text", "varchar(1024)", 1),
