@@ -14,3 +14,4 @@ mod processes;
 mod support;
 mod table;
 mod together;
+mod tombstone;

@@ -93,13 +93,14 @@ impl LeaseDialect for MySql {
             // As the record table's: both in one packet, and in the rows' order.
             purge: sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                  DELETE gone FROM (SELECT id FROM {table} FORCE INDEX (expires_at) \
-                 WHERE expires_at <= {now} AND completed_at IS NOT NULL AND {ends} <= {now} \
-                 LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
+                 WHERE expires_at <= {now} AND completed_at IS NOT NULL \
+                 AND {ends} <= {now} LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
                  STRAIGHT_JOIN {table} AS gone FORCE INDEX (PRIMARY) ON gone.id = past.id"),
+            // A row that is found is changed: its outcome was not over until now.
             bury: sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                  UPDATE (SELECT id FROM {table} FORCE INDEX (expires_at) \
-                 WHERE expires_at <= {now} AND completed_at IS NOT NULL AND known_until > {now} \
-                 LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
+                 WHERE expires_at <= {now} AND completed_at IS NOT NULL \
+                 AND known_until > {now} LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
                  STRAIGHT_JOIN {table} AS kept FORCE INDEX (PRIMARY) ON kept.id = past.id \
                  SET kept.outcome = NULL, kept.expires_at = kept.known_until"),
             purge_abandoned: sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
