@@ -1,7 +1,5 @@
 //! The database the caller chose.
 
-use std::path::PathBuf;
-
 use sqlx::{PgPool, SqlitePool};
 
 use crate::audit::Books;
@@ -77,33 +75,6 @@ impl Database {
         match self {
             Self::Sqlite(pool) => pool.close().await,
             Self::Postgres(pool) => pool.close().await,
-        }
-    }
-}
-
-/// A SQLite file of this run's own; the directory goes with the value.
-pub(crate) struct Scratch(PathBuf);
-
-impl Scratch {
-    pub(crate) fn new() -> std::io::Result<Self> {
-        let since = std::time::SystemTime::UNIX_EPOCH
-            .elapsed()
-            .unwrap_or_default();
-        let name = format!("idem-orders-{}-{}", std::process::id(), since.as_nanos());
-        let directory = std::env::temp_dir().join(name);
-        std::fs::create_dir(&directory)?;
-        Ok(Self(directory))
-    }
-
-    pub(crate) fn url(&self) -> String {
-        format!("sqlite://{}/orders.db", self.0.display())
-    }
-}
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        if let Err(error) = std::fs::remove_dir_all(&self.0) {
-            eprintln!("orders: {} stays behind: {error}", self.0.display());
         }
     }
 }

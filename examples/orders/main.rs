@@ -46,9 +46,10 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use clap::Parser as _;
+use idem_examples::Scratch;
 
 use crate::args::Args;
-use crate::database::{Database, Scratch};
+use crate::database::Database;
 use crate::expected::Expected;
 use crate::report::Report;
 
