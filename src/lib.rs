@@ -29,4 +29,6 @@ mod guide {
     struct StateMachine;
     #[doc = include_str!("../docs/guide/tokens.md")]
     struct Tokens;
+    #[doc = include_str!("../docs/guide/which-protection.md")]
+    struct WhichProtection;
 }
