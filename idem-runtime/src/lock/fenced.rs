@@ -6,9 +6,7 @@ use sqlx::{Arguments as _, AssertSqlSafe, Encode, SqlSafeStr as _, SqlStr, Type}
 use crate::error::Error;
 use crate::protocol::Fence;
 use crate::store::sql::checked_table;
-use crate::version::{
-    Places, Retryable, Values, VersionDialect, calls_for_retry, check_columns,
-};
+use crate::version::{Places, Retryable, Values, VersionDialect, calls_for_retry, check_columns};
 
 /// An update of one row by the holder of a lock, refused if a later holder has been there.
 ///
@@ -148,7 +146,11 @@ impl<D: VersionDialect, const N: usize> FencedUpdate<D, N> {
         }
         let _ = write!(update, "{fence} = {}", places.next());
         let _ = write!(update, " WHERE {id} = {}", places.next());
-        let _ = write!(update, " AND ({fence} IS NULL OR {fence} <= {})", places.next());
+        let _ = write!(
+            update,
+            " AND ({fence} IS NULL OR {fence} <= {})",
+            places.next()
+        );
         let read = format!(
             "SELECT CAST({fence} AS {}) FROM {table} WHERE {id} = {}{}",
             D::INTEGER,

@@ -122,8 +122,9 @@ impl LockGuard {
 
 /// The task that kept the lock is gone, and its runtime with it.
 fn gone() -> LockError {
-    let error = Error::new(ErrorKind::StoreUnavailable)
-        .detail("the runtime that kept the lock has ended; the lock ends with its lease or session");
+    let error = Error::new(ErrorKind::StoreUnavailable).detail(
+        "the runtime that kept the lock has ended; the lock ends with its lease or session",
+    );
     LockError::Failed(error.effect_is(Effect::Unknown))
 }
 

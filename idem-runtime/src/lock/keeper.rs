@@ -65,12 +65,7 @@ impl<H: Holding> Acquired<H> {
         Ok(guard)
     }
 
-    async fn until_ended(
-        mut self,
-        term: Term,
-        mut ended: oneshot::Receiver<GiveBack>,
-        turn: Turn,
-    ) {
+    async fn until_ended(mut self, term: Term, mut ended: oneshot::Receiver<GiveBack>, turn: Turn) {
         let (lease, sent_at) = (self.lease, self.sent_at);
         let (end, next) = (sent_at + lease, sent_at + lease / 3);
         let mut turn = Some(turn);

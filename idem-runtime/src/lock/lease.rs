@@ -271,7 +271,8 @@ impl<S: Store> LeaseLock<S> {
 
 /// A lock is reserved and released, never completed.
 fn no_lock() -> Error {
-    Error::new(ErrorKind::StoreUnavailable).detail("the store has an outcome where a lock should be")
+    Error::new(ErrorKind::StoreUnavailable)
+        .detail("the store has an outcome where a lock should be")
 }
 
 impl<S: Store> fmt::Debug for LeaseLock<S> {

@@ -40,8 +40,8 @@ use std::future::Future;
 pub use error::{LockError, RunError};
 #[cfg(feature = "_sqlx")]
 pub use fenced::{FenceError, FencedUpdate, Written};
-pub use guard::LockGuard;
 use guard::GiveBack;
+pub use guard::LockGuard;
 pub use lease::{DEFAULT_LEASE, DEFAULT_WAIT, Holder, LeaseLock};
 
 use crate::error::Error;

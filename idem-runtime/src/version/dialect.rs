@@ -103,8 +103,9 @@ pub(crate) fn check_columns<'n>(names: impl IntoIterator<Item = &'n String>) -> 
     for name in names {
         let name = checked_name(name)?.to_ascii_lowercase();
         if seen.contains(&name) {
-            return Err(Error::new(ErrorKind::Schema)
-                .detail(format!("the column {name:?} is named twice")));
+            return Err(
+                Error::new(ErrorKind::Schema).detail(format!("the column {name:?} is named twice"))
+            );
         }
         seen.push(name);
     }

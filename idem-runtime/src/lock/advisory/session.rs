@@ -215,7 +215,9 @@ impl AdvisoryLock {
         let left = budget.map(|budget| budget.saturating_sub(begun.elapsed()));
         let (first, longest) = (Duration::from_millis(5), Duration::from_millis(250));
         let mut backoff = Backoff::new(left, first, longest);
-        let mut session = Session::open(&self.pool, id.lock_number()).await.map_err(at)?;
+        let mut session = Session::open(&self.pool, id.lock_number())
+            .await
+            .map_err(at)?;
         loop {
             let sent_at = Instant::now();
             let fence = timeout(self.silence, session.lock(&self.sequence)).await;
