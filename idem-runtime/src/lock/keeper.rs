@@ -16,6 +16,10 @@ use crate::store::{Held, Store};
 
 /// Something that can be held, and given back.
 pub(super) trait Holding: Renew + 'static {
+    /// Whether others have it when it was not renewed in time. Otherwise that is only when its holder
+    /// no longer knows.
+    const ENDS: bool;
+
     fn give_back(&mut self) -> impl Future<Output = Result<Held, Error>> + Send;
 
     /// It may be somebody else's from now on.
@@ -23,6 +27,8 @@ pub(super) trait Holding: Renew + 'static {
 }
 
 impl<S: Store> Holding for StoreLease<S> {
+    const ENDS: bool = true;
+
     async fn give_back(&mut self) -> Result<Held, Error> {
         self.store.release(&self.reservation).await
     }
@@ -57,7 +63,7 @@ impl<H: Holding> Acquired<H> {
             term: watch,
             keeper: Some(keeper),
         };
-        turn.held(&guard.term);
+        turn.held(H::ENDS.then_some(&guard.term));
         tokio::spawn(self.until_ended(term, ended, turn));
         if guard.is_lost() {
             return Err(LockError::Failed(no_answer()));

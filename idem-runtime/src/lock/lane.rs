@@ -25,8 +25,21 @@ struct Lane {
 #[derive(Debug)]
 struct Shared {
     turn: Arc<Semaphore>,
-    free: Mutex<Free>,
+    known: Mutex<Known>,
 }
+
+#[derive(Debug, Default)]
+struct Known {
+    free: Free,
+    /// Since when the lock has gone from hand to hand in this process alone.
+    reign: Option<Instant>,
+}
+
+/// How long a lock may go from hand to hand in one process before it is left alone for a moment.
+const REIGN: Duration = Duration::from_secs(2);
+
+/// The longest that somebody in another process takes to ask again.
+const COURTESY: Duration = Duration::from_millis(250);
 
 /// When the lock is free, as far as is known here.
 #[derive(Debug, Default)]
@@ -62,7 +75,7 @@ impl Lanes {
             entrants: 0,
             shared: Arc::new(Shared {
                 turn: Arc::new(Semaphore::new(1)),
-                free: Mutex::default(),
+                known: Mutex::default(),
             }),
         });
         lane.entrants += 1;
@@ -103,7 +116,7 @@ impl Entrant {
 
     /// The time until the lock is free, if it is known here.
     pub(super) fn free_in(&self) -> Option<Duration> {
-        let at = match &*self.shared.free() {
+        let at = match &self.shared.known().free {
             Free::Unknown => None,
             Free::At(at) => Some(*at),
             Free::With(term) => term.end(),
@@ -113,27 +126,45 @@ impl Entrant {
 }
 
 impl Turn {
-    /// Tells the line what the store said.
-    pub(super) fn free_in(&self, free_in: Option<Duration>) {
-        let at = free_in.and_then(|free_in| Instant::now().checked_add(free_in));
-        *self.entrant.shared.free() = at.map_or(Free::Unknown, Free::At);
+    /// Lets other processes ask, if the line here has had the lock for long: who is next in line is
+    /// always quicker than who asks from time to time.
+    ///
+    /// # Cancel safety
+    /// Whoever is next does it instead.
+    pub(super) async fn be_courteous(&self, budget: Option<Duration>) {
+        let reign = self.entrant.shared.known().reign;
+        if reign.is_some_and(|since| since.elapsed() >= REIGN) {
+            tokio::time::sleep(COURTESY.min(budget.unwrap_or_default())).await;
+            self.entrant.shared.known().reign = None;
+        }
     }
 
-    /// Tells the line how long the lock is held here.
-    pub(super) fn held(&self, term: &TermWatch) {
-        *self.entrant.shared.free() = Free::With(term.clone());
+    /// Tells the line that somebody else has the lock, and for how long.
+    pub(super) fn held_elsewhere(&self, free_in: Option<Duration>) {
+        let at = free_in.and_then(|free_in| Instant::now().checked_add(free_in));
+        *self.entrant.shared.known() = Known {
+            free: at.map_or(Free::Unknown, Free::At),
+            reign: None,
+        };
+    }
+
+    /// Tells the line that the lock is held here, and for how long, if that has an end.
+    pub(super) fn held(&self, term: Option<&TermWatch>) {
+        let mut known = self.entrant.shared.known();
+        known.free = term.map_or(Free::Unknown, |term| Free::With(term.clone()));
+        known.reign.get_or_insert_with(Instant::now);
     }
 }
 
 impl Shared {
-    fn free(&self) -> MutexGuard<'_, Free> {
-        self.free.lock().unwrap_or_else(PoisonError::into_inner)
+    fn known(&self) -> MutexGuard<'_, Known> {
+        self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.free_in(None);
+        self.entrant.shared.known().free = Free::Unknown;
     }
 }
 
@@ -205,7 +236,7 @@ mod tests {
         let Ok(turn) = lanes.enter(ID).turn(None).await else {
             unreachable!("nobody else is here");
         };
-        turn.free_in(Some(Duration::from_secs(9)));
+        turn.held_elsewhere(Some(Duration::from_secs(9)));
         let waited = lanes.enter(ID).turn(Some(Duration::from_secs(4))).await;
         let free_in = waited.err().and_then(|entrant| entrant.free_in());
         assert_eq!(free_in, Some(Duration::from_secs(5)));

@@ -41,9 +41,17 @@ pub(crate) const ALL: [&str; 5] = ["memory", "redis", "postgres", "sqlite", "ses
 pub(crate) struct AnyStore {
     kind: Kind,
     pub(crate) asked: Arc<AtomicU64>,
-    /// Whether it hints at changes that are none.
-    pub(crate) noisy: bool,
+    hints: Hints,
     _keep: Keep,
+}
+
+/// What it says of changes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Hints {
+    True,
+    /// That there was one, all the time.
+    Always,
+    Never,
 }
 
 /// What must stay as long as it is used.
@@ -79,7 +87,7 @@ impl AnyStore {
         Self {
             kind,
             asked: Arc::default(),
-            noisy: false,
+            hints: Hints::True,
             _keep: Arc::new(()),
         }
     }
@@ -88,8 +96,8 @@ impl AnyStore {
         self.asked.load(Ordering::SeqCst)
     }
 
-    pub(crate) fn noisy(mut self) -> Self {
-        self.noisy = true;
+    pub(crate) fn hints(mut self, hints: Hints) -> Self {
+        self.hints = hints;
         self
     }
 
@@ -153,12 +161,14 @@ impl Store for AnyStore {
     }
 
     fn changed(&self, id: RecordId) -> impl Future<Output = ()> + Send {
-        let noisy = self.noisy;
+        let hints = self.hints;
         let changed: std::pin::Pin<Box<dyn Future<Output = ()> + Send + '_>> =
             each!(self, store => Box::pin(store.changed(id)));
         async move {
-            if !noisy {
-                changed.await;
+            match hints {
+                Hints::True => changed.await,
+                Hints::Always => {}
+                Hints::Never => std::future::pending().await,
             }
         }
     }

@@ -13,7 +13,7 @@ use idem_runtime::store::{Held, Request, Reserved, Store};
 use idem_runtime::{Effect, ErrorKind};
 use idem_test_support::poll::drop_after;
 
-use crate::support::{ALL, LEASED, LONG, Locks, PATIENCE, Place, until};
+use crate::support::{ALL, Hints, LEASED, LONG, Locks, PATIENCE, Place, until};
 
 const NAME: &str = "waiting";
 
@@ -37,7 +37,7 @@ async fn lk_11_a_stale_release_lets_nobody_in() {
             panic!("it was free");
         };
         let guard = b.acquire(NAME).await.unwrap();
-        let asking = store.counting().noisy();
+        let asking = store.counting().hints(Hints::Always);
         let c = Locks::on(asking.clone(), LONG);
         let waiting = tokio::spawn(async move { c.acquire(NAME).await });
         until("C asks", async || asking.requests() > 0).await;
@@ -116,12 +116,8 @@ async fn a_hundred_who_wait_ask_as_often_as_one() {
     let store = Place::of("memory").await.store().await;
     let elsewhere = Locks::on(store.clone(), LONG);
     let _held = elsewhere.acquire(NAME).await.unwrap();
-    for hints in [false, true] {
-        let asking = if hints {
-            store.counting().noisy()
-        } else {
-            store.counting()
-        };
+    for hints in [Hints::Always, Hints::True, Hints::Never] {
+        let asking = store.counting().hints(hints);
         let locks = Locks::on(asking.clone(), LONG).wait(Duration::from_secs(30));
         let waiters: Vec<_> = (0..100)
             .map(|_| {
@@ -137,6 +133,36 @@ async fn a_hundred_who_wait_ask_as_often_as_one() {
         // 30 s in pauses of at least 125 ms, the growing ones and the hints before that.
         assert!(asking.requests() < 300, "{}", asking.requests());
         assert!(asking.requests() > 100, "{}", asking.requests());
+    }
+}
+
+/// A line that is never empty does not keep the lock from another process, which has to ask.
+#[tokio::test(start_paused = true)]
+async fn a_line_that_never_ends_leaves_the_lock_to_others() {
+    let store = Place::of("memory").await.store().await.hints(Hints::Never);
+    let (line, other) = (Locks::on(store.clone(), LONG), Locks::on(store, LONG));
+    let line: Vec<_> = (0..3)
+        .map(|_| {
+            let line = line.clone();
+            tokio::spawn(async move {
+                loop {
+                    let guard = line.acquire(NAME).await.unwrap();
+                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    guard.release().await.unwrap();
+                }
+            })
+        })
+        .collect();
+    for _ in 0..5 {
+        let guard = other
+            .clone()
+            .wait(Duration::from_secs(10))
+            .acquire(NAME)
+            .await;
+        guard.unwrap().release().await.unwrap();
+    }
+    for task in line {
+        task.abort();
     }
 }
 

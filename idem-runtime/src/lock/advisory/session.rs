@@ -7,7 +7,7 @@ use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row a
 use tokio::time::{Instant, timeout};
 
 use super::{SCOPE, busy, id, lock_id};
-use crate::engine::{Backoff, Renew, holds};
+use crate::engine::{Backoff, Renew, holds, no_answer};
 use crate::error::{Effect, Error, ErrorKind, Retry};
 use crate::lock::keeper::{Acquired, Holding};
 use crate::lock::lane::Lanes;
@@ -149,7 +149,7 @@ impl AdvisoryLock {
         self.claim(name, Some(self.wait)).await
     }
 
-    /// Takes the lock if it is free now. It may wait for a connection.
+    /// Takes the lock if it is free now. It may wait for a connection, as long as the pool does.
     ///
     /// # Errors
     /// As [`acquire`](Self::acquire).
@@ -212,17 +212,21 @@ impl AdvisoryLock {
         let Ok(turn) = self.lanes.enter(id).turn(budget).await else {
             return Err(busy(name));
         };
-        let left = budget.map(|budget| budget.saturating_sub(begun.elapsed()));
+        let left = || budget.map(|budget| budget.saturating_sub(begun.elapsed()));
+        turn.be_courteous(left()).await;
         let (first, longest) = (Duration::from_millis(5), Duration::from_millis(250));
-        let mut backoff = Backoff::new(left, first, longest);
-        let mut session = Session::open(&self.pool, id.lock_number())
-            .await
-            .map_err(at)?;
+        let mut backoff = Backoff::new(left(), first, longest);
+        // Who does not wait for the lock waits for the connection as long as the pool does.
+        let opening = Session::open(&self.pool, id.lock_number());
+        let Ok(opened) = timeout(left().unwrap_or(Duration::MAX), opening).await else {
+            return Err(at(no_connection()));
+        };
+        let mut session = opened.map_err(at)?;
         loop {
             let sent_at = Instant::now();
             let fence = timeout(self.silence, session.lock(&self.sequence)).await;
             let Ok(fence) = fence else {
-                return Err(at(crate::engine::no_answer()));
+                return Err(at(no_answer()));
             };
             if let Some(fence) = fence.map_err(at)? {
                 let acquired = Acquired {
@@ -236,7 +240,10 @@ impl AdvisoryLock {
                 return acquired.keep(turn);
             }
             match backoff.next() {
-                Some(pause) => tokio::time::sleep(pause).await,
+                Some(pause) => {
+                    turn.held_elsewhere(None);
+                    tokio::time::sleep(pause).await;
+                }
                 None => return Err(busy(name)),
             }
         }
@@ -342,6 +349,8 @@ impl Renew for Session {
 }
 
 impl Holding for Session {
+    const ENDS: bool = false;
+
     async fn give_back(&mut self) -> Result<Held, Error> {
         if self.connection.is_none() {
             return Ok(Held::No);
@@ -362,6 +371,10 @@ impl Holding for Session {
         // If it is alive after all it lets others have the lock.
         self.connection = None;
     }
+}
+
+fn no_connection() -> Error {
+    Error::new(ErrorKind::StoreUnavailable).detail("the pool had no connection in time")
 }
 
 fn gone() -> Error {
