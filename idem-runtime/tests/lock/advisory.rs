@@ -325,7 +325,7 @@ async fn lk_05_an_unlock_that_is_answered_with_no_is_an_error() {
 async fn lk_05_a_session_that_changes_later_is_a_lock_that_is_lost() {
     static CHANGED: std::sync::atomic::AtomicUsize = std::sync::atomic::AtomicUsize::new(0);
     let choice: Choice = |_| CHANGED.load(std::sync::atomic::Ordering::SeqCst);
-    let (_database, pool, locks) = behind_pooler(choice, Duration::from_secs(1)).await;
+    let (_database, pool, locks) = behind_pooler(choice, Duration::from_secs(2)).await;
     let guard = locks.acquire(NAME).await.unwrap();
     assert!(!guard.is_lost());
     CHANGED.store(1, std::sync::atomic::Ordering::SeqCst);

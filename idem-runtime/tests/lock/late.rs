@@ -3,14 +3,15 @@
 use std::sync::mpsc;
 use std::time::Duration;
 
-use idem_runtime::lock::{FencedUpdate, LockError, RunError, Written};
+use idem_runtime::lock::{FencedUpdate, LockError, LockGuard, RunError, Written};
 use idem_runtime::version::VersionDialect;
 use idem_test_support::{Sqlite, postgres};
 use sqlx::Pool;
 
-use crate::support::{self, Locks, Place};
+use crate::support::{self, LONG, Locks, Place};
 
-const LEASE: Duration = Duration::from_millis(200);
+const LEASE: Duration = Duration::from_millis(600);
+const PAST_IT: Duration = Duration::from_millis(800);
 
 pub(crate) const DOCUMENT: &str = "CREATE TABLE document (id BIGINT PRIMARY KEY, \
      body VARCHAR(20) NOT NULL, fence BIGINT); INSERT INTO document VALUES (1, 'old', NULL);";
@@ -22,14 +23,14 @@ macro_rules! late_holder {
         let (place, pool): (Place, Pool<$db>) = ($place, $pool);
         let (holds, held) = tokio::sync::oneshot::channel();
         let (go_on, wait) = mpsc::channel::<()>();
-        let (b, of_a) = (place.locks(LEASE).await, place.clone());
+        let (b, of_a) = (place.locks(LONG).await, place.clone());
         let options = pool.connect_options();
         let slow = std::thread::spawn(move || {
             on_one_thread(async move {
                 // Connections of its own: the others belong to the other runtime.
-                let a = of_a.locks(LEASE).await;
+                let a = of_a.locks(Duration::from_millis(200)).await;
                 let mut conn = sqlx::ConnectOptions::connect(&*options).await.unwrap();
-                let guard = a.acquire("document:1").await.unwrap();
+                let guard = in_time(&a, "document:1").await;
                 holds.send(guard.fence()).unwrap();
                 std::thread::sleep(Duration::from_millis(500));
                 wait.recv().unwrap();
@@ -66,6 +67,16 @@ macro_rules! late_holder {
 fn on_one_thread<F: Future>(work: F) -> F::Output {
     let mut runtime = tokio::runtime::Builder::new_current_thread();
     runtime.enable_all().build().unwrap().block_on(work)
+}
+
+/// On a slow machine an answer may come after its lease.
+async fn in_time(locks: &Locks, name: &str) -> LockGuard {
+    loop {
+        match locks.acquire(name).await {
+            Err(LockError::Failed(_)) => {}
+            acquired => return acquired.unwrap(),
+        }
+    }
 }
 
 fn update<D: VersionDialect>() -> FencedUpdate<D, 1> {
@@ -108,7 +119,7 @@ async fn lk_01_a_body_that_blocked_past_its_lease_is_not_run_on() {
         let mut went_on = false;
         let ran = locks
             .run("slow", async |_| {
-                std::thread::sleep(Duration::from_millis(300));
+                std::thread::sleep(PAST_IT);
                 tokio::task::yield_now().await;
                 went_on = true;
             })
@@ -131,7 +142,7 @@ async fn a_late_result_stands_if_nobody_else_had_the_lock() {
             unreachable!("a lease");
         };
         let blocks = |_| async {
-            std::thread::sleep(Duration::from_millis(300));
+            std::thread::sleep(PAST_IT);
             7
         };
         assert_eq!(locks.run("slow", blocks).await.unwrap(), 7, "{kind}");
@@ -142,8 +153,8 @@ async fn a_late_result_stands_if_nobody_else_had_the_lock() {
                 let taken = std::thread::spawn(move || {
                     on_one_thread(async move {
                         let others = match kind {
-                            "memory" => Locks::on(store, LEASE),
-                            _ => place.locks(LEASE).await,
+                            "memory" => Locks::on(store, LONG),
+                            _ => place.locks(LONG).await,
                         };
                         let other = others.acquire("slow").await.unwrap();
                         assert!(other.fence() > fence);
@@ -163,6 +174,23 @@ async fn a_late_result_stands_if_nobody_else_had_the_lock() {
                 })
             ),
             "{kind}: {taken:?}"
+        );
+    }
+}
+
+/// In one line as well: who stands still keeps nobody waiting beyond the lease.
+#[tokio::test]
+async fn lk_01_a_holder_that_does_not_know_yet_leaves_the_line() {
+    for kind in support::LEASED {
+        let locks = Place::of(kind).await.locks(LEASE).await;
+        let late = locks.acquire("slow").await.unwrap();
+        std::thread::sleep(PAST_IT);
+        let next = in_time(&locks, "slow").await;
+        assert!(late.is_lost() && next.fence() > late.fence(), "{kind}");
+        let released = late.release().await;
+        assert!(
+            matches!(released, Err(LockError::Lost)),
+            "{kind}: {released:?}"
         );
     }
 }

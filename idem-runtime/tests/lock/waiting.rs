@@ -58,11 +58,11 @@ async fn lk_11_a_stale_release_lets_nobody_in() {
 #[tokio::test]
 async fn lk_11_a_late_release_says_so_and_changes_nothing() {
     let store = Place::of("memory").await.store().await;
-    let a = Locks::on(store.clone(), Duration::from_millis(50));
+    let a = Locks::on(store.clone(), Duration::from_millis(500));
     let (b, c) = (Locks::on(store.clone(), LONG), Locks::on(store, LONG));
     let late = a.acquire(NAME).await.unwrap();
     // Nothing of A runs meanwhile: this is the only thread.
-    std::thread::sleep(Duration::from_millis(80));
+    std::thread::sleep(Duration::from_millis(600));
     let Ok(guard) = drop_after(b.acquire(NAME), 1).await.expect("it is free") else {
         panic!("it is free");
     };
@@ -321,7 +321,7 @@ async fn a_call_that_is_dropped_leaves_the_lock_free() {
         let locks = match kind {
             "session" => place.locks(LONG).await,
             // A request that overtakes its own undoing ends with its lease.
-            _ => place.locks(Duration::from_secs(2)).await,
+            _ => place.locks(Duration::from_secs(5)).await,
         };
         let mut polls = 0;
         loop {
