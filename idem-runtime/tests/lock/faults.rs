@@ -80,6 +80,8 @@ async fn loses<S: Store, T: Store>(proxy: &Proxy, through: S, direct: T) {
         if matches!(fails, Fails::SlowAnswersThenCut) {
             proxy.delay(Direction::ToClient, LEASE / 10);
             renewed_again(&guard, &far).await;
+            // Its answer arrives, and the next request is not sent yet.
+            tokio::time::sleep(LEASE / 6).await;
         }
         fails.on(proxy);
         let next = far.acquire(NAME).await.unwrap();

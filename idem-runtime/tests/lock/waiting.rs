@@ -147,16 +147,19 @@ async fn a_line_that_never_ends_leaves_the_lock_to_others() {
             tokio::spawn(async move {
                 loop {
                     let guard = line.acquire(NAME).await.unwrap();
-                    tokio::time::sleep(Duration::from_millis(10)).await;
+                    // Long against the moment in which it changes hands.
+                    tokio::time::sleep(Duration::from_secs(1)).await;
                     guard.release().await.unwrap();
                 }
             })
         })
         .collect();
     for _ in 0..5 {
+        let in_line = async || other.holder(NAME).await.is_some();
+        until("the line has it", in_line).await;
         let guard = other
             .clone()
-            .wait(Duration::from_secs(10))
+            .wait(Duration::from_secs(20))
             .acquire(NAME)
             .await;
         guard.unwrap().release().await.unwrap();

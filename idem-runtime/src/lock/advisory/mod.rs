@@ -13,6 +13,7 @@
 //!
 //! [`fence`]: super::LockGuard::fence
 
+mod connection;
 mod session;
 mod tx;
 
