@@ -167,6 +167,8 @@ on_each_store! {
     lk_04_redis_gives_back: given_back "redis";
     lk_04_postgres_gives_back: given_back "postgres";
     lk_04_sqlite_gives_back: given_back "sqlite";
+    lk_04_mysql_gives_back: given_back "mysql";
+    lk_04_mysql_holds_to_the_end_of_the_lease: held_to_the_end "mysql";
     lk_04_memory_holds_to_the_end_of_the_lease: held_to_the_end "memory";
     lk_04_redis_holds_to_the_end_of_the_lease: held_to_the_end "redis";
     lk_04_postgres_holds_to_the_end_of_the_lease: held_to_the_end "postgres";

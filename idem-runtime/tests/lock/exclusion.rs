@@ -119,6 +119,11 @@ async fn several_processes_exclude_each_other_on_sqlite() {
 }
 
 #[tokio::test]
+async fn several_processes_exclude_each_other_on_mysql() {
+    several_processes(SHARED[3]).await;
+}
+
+#[tokio::test]
 async fn several_processes_exclude_each_other_by_sessions() {
     several_processes("session").await;
 }

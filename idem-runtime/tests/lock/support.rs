@@ -22,7 +22,7 @@ use idem_test_support::child::Args;
 use idem_test_support::{Postgres, Redis, Sqlite, postgres};
 use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, MySqlConnection};
 
 /// Longer than any test: what is free before is free by other means.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -30,11 +30,11 @@ pub(crate) const LONG: Duration = Duration::from_secs(600);
 pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The stores whose locks other processes see.
-pub(crate) const SHARED: [&str; 3] = ["redis", "postgres", "sqlite"];
+pub(crate) const SHARED: [&str; 4] = ["redis", "postgres", "sqlite", "mysql"];
 /// The stores of leases.
-pub(crate) const LEASED: [&str; 4] = ["memory", "redis", "postgres", "sqlite"];
+pub(crate) const LEASED: [&str; 5] = ["memory", "redis", "postgres", "sqlite", "mysql"];
 /// All kinds of locks.
-pub(crate) const ALL: [&str; 5] = ["memory", "redis", "postgres", "sqlite", "session"];
+pub(crate) const ALL: [&str; 6] = ["memory", "redis", "postgres", "sqlite", "mysql", "session"];
 
 /// A store of any kind, with the number of requests that it got.
 #[derive(Clone, Debug)]
@@ -63,6 +63,7 @@ enum Kind {
     Redis(RedisStore),
     Postgres(LeasedSql<sqlx::Postgres>),
     Sqlite(LeasedSql<sqlx::Sqlite>),
+    MySql(LeasedSql<sqlx::MySql>),
 }
 
 impl AnyStore {
@@ -81,6 +82,10 @@ impl AnyStore {
                 let pool = pool.connect_with(options).await.unwrap();
                 let builder = LeasedSql::<sqlx::Sqlite>::builder().limit(PATIENCE);
                 Kind::Sqlite(builder.build(pool))
+            }
+            "mysql" => {
+                let pool = MySqlPoolOptions::new().max_connections(4);
+                Kind::MySql(LeasedSql::new(pool.connect(url).await.unwrap()))
             }
             other => panic!("no store is called {other}"),
         };
@@ -117,6 +122,7 @@ macro_rules! each {
             Kind::Redis($store) => $do,
             Kind::Postgres($store) => $do,
             Kind::Sqlite($store) => $do,
+            Kind::MySql($store) => $do,
         }
     };
 }
@@ -204,6 +210,11 @@ impl Place {
                 let file = Sqlite::file().await;
                 LeasedSql::new(file.pool(2).await).migrate().await.unwrap();
                 (file.url(), Arc::new(file))
+            }
+            "mysql" => {
+                let (pool, options) = mysql().await;
+                LeasedSql::new(pool).migrate().await.unwrap();
+                (options.to_url_lossy().to_string(), Arc::new(()))
             }
             other => panic!("no lock is called {other}"),
         };
@@ -334,16 +345,13 @@ pub(crate) async fn mysql() -> (MySqlPool, MySqlConnectOptions) {
 }
 
 /// Waits until it is so.
-#[track_caller]
-pub(crate) fn until<F: Future<Output = bool>>(
+pub(crate) async fn until<F: Future<Output = bool>>(
     what: &'static str,
     mut is_so: impl FnMut() -> F,
-) -> impl Future<Output = ()> {
-    async move {
-        let begun = std::time::Instant::now();
-        while !is_so().await {
-            assert!(begun.elapsed() < PATIENCE, "still not: {what}");
-            tokio::time::sleep(Duration::from_millis(10)).await;
-        }
+) {
+    let begun = std::time::Instant::now();
+    while !is_so().await {
+        assert!(begun.elapsed() < PATIENCE, "still not: {what}");
+        tokio::time::sleep(Duration::from_millis(10)).await;
     }
 }

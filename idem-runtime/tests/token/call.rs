@@ -36,7 +36,7 @@ impl WithdrawError {
 macro_rules! withdrawal {
     ($database:ident, $pool:ident, $transaction:ident) => {
         #[idempotent(crate = ::idem_runtime, key = "withdraw:{no}", fingerprint(cents), ttl = "1h",
-                                    store = "tx")]
+                                            store = "tx")]
         async fn withdraw(
             tx: &mut $transaction<'_>,
             tokens: &StoredTokens,
