@@ -12,6 +12,7 @@
 //! | [`engine`] | drives the protocol: caller's transaction, own transaction, leased store |
 //! | [`store`] | the stores: atomic steps and nothing else |
 //! | [`machine`] | state machines: declared transitions, made as guarded statements |
+//! | [`lock`] | locks, and the fencing number that refuses who is late |
 //! | [`token`] | one-time tokens |
 //! | `version` | the optimistic lock (with a database feature) |
 //! | `testing` | what tests of functions and of stores need (feature `testing`) |
@@ -28,6 +29,7 @@ pub mod engine;
 pub mod error;
 pub mod fingerprint;
 pub mod key;
+pub mod lock;
 pub mod machine;
 pub mod observe;
 pub mod operation;

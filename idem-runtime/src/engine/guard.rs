@@ -3,7 +3,7 @@
 use std::future::Future;
 
 use crate::key::RecordId;
-use crate::operation::{Call, OnCancel};
+use crate::operation::OnCancel;
 use crate::protocol::{Owner, State};
 use crate::store::{Reservation, Store};
 
@@ -59,10 +59,10 @@ pub(super) struct Unanswered<'a, S: Store> {
 }
 
 impl<'a, S: Store> Unanswered<'a, S> {
-    pub(super) fn new(store: &'a S, call: &Call, owner: Owner) -> Self {
+    pub(super) fn new(store: &'a S, id: RecordId, owner: Owner) -> Self {
         Self {
             store,
-            id: call.id(),
+            id,
             owner,
             answered: false,
         }

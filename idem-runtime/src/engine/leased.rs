@@ -8,6 +8,7 @@ use tokio::time::{Instant, timeout};
 use super::backoff::Backoff;
 use super::guard::{Guard, Unanswered};
 use super::renewal::Renewal;
+use super::turns::Turns;
 use super::{Access, Driver, Replay, Run, Settlement, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::{Call, InProgress, OnCancel};
@@ -86,9 +87,6 @@ impl<S: Store> Access for S {
     }
 }
 
-/// How often a hint may turn out to be none before hints are no longer listened to.
-const HINTS: u32 = 16;
-
 async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S>>, Error> {
     call.check_lease()?;
     call.enter_namespace(store.namespace());
@@ -96,12 +94,15 @@ async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S
         return Err(call.error(ErrorKind::Reentrant));
     }
     let owner = Owner::fresh();
-    let mut polling = polling(&call);
-    let mut hints = 0;
-    let mut changed = None;
+    let budget = match call.in_progress() {
+        InProgress::Wait(budget) => Some(budget),
+        InProgress::Reject => None,
+    };
+    let mut turns = Turns::new(store, call.id(), budget);
     loop {
         let sent_at = Instant::now();
-        let free_in = match ask(store, &call, owner).await? {
+        let asked = ask(store, &Request::of(&call, owner)).await;
+        let free_in = match asked.map_err(|error| call.name(error))? {
             Reserved::Granted(reservation) => {
                 return Ok(Step::Run(LeasedRun {
                     guard: Guard::new(store.clone(), reservation, call.on_cancel()),
@@ -123,38 +124,22 @@ async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S
             Reserved::InProgress { free_in } => free_in,
             refused => return Err(refusal(&call, &refused)),
         };
-        let Some(pause) = polling.next() else {
+        if !turns.pause(free_in).await {
             let after = free_in.unwrap_or(Duration::from_secs(1));
             return Err(call.error(ErrorKind::InProgress).after(after));
-        };
-        let pause = free_in.map_or(pause, |free_in| pause.min(free_in.max(SHORTEST_PAUSE)));
-        match changed.take() {
-            // Listening begins before asking, so that a change in between is not missed. The first
-            // question is asked without: most calls are in nobody's way.
-            None if hints < HINTS => changed = Some(Box::pin(store.changed(call.id()))),
-            None => tokio::time::sleep(pause).await,
-            Some(change) => {
-                // A hint is only a reason to ask: whose turn it is, the store decides.
-                if timeout(pause, change).await.is_ok() {
-                    hints += 1;
-                }
-                changed = (hints < HINTS).then(|| Box::pin(store.changed(call.id())));
-            }
         }
     }
 }
 
 /// Asks once. An answer that takes longer than the lease would grant nothing.
-async fn ask<S: Store>(store: &S, call: &Call, owner: Owner) -> Result<Reserved, Error> {
-    let unanswered = Unanswered::new(store, call, owner);
-    match timeout(call.lease(), store.reserve(&Request::of(call, owner))).await {
-        Ok(Ok(reserved)) => {
-            unanswered.answered();
-            Ok(reserved)
-        }
-        Ok(Err(error)) => Err(call.name(error)),
-        Err(_) => Err(call.name(no_answer())),
-    }
+pub(crate) async fn ask<S: Store>(store: &S, request: &Request<'_>) -> Result<Reserved, Error> {
+    let unanswered = Unanswered::new(store, request.id, request.owner);
+    let Ok(answer) = timeout(request.lease, store.reserve(request)).await else {
+        return Err(no_answer());
+    };
+    let reserved = answer?;
+    unanswered.answered();
+    Ok(reserved)
 }
 
 fn refusal(call: &Call, reserved: &Reserved) -> Error {
@@ -168,18 +153,8 @@ fn refusal(call: &Call, reserved: &Reserved) -> Error {
     }
 }
 
-fn no_answer() -> Error {
+pub(crate) fn no_answer() -> Error {
     Error::new(ErrorKind::StoreUnavailable).detail("the store did not answer in time")
-}
-
-const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-
-fn polling(call: &Call) -> Backoff {
-    let budget = match call.in_progress() {
-        InProgress::Wait(budget) => Some(budget),
-        InProgress::Reject => None,
-    };
-    Backoff::new(budget, Duration::from_millis(5), Duration::from_millis(250))
 }
 
 /// How long the end of a call tries to reach the store.

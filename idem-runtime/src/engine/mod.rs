@@ -25,10 +25,12 @@ mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
 mod renewal;
+mod term;
 #[cfg(all(feature = "_sqlx", feature = "tiered"))]
 mod tiered;
 #[cfg(feature = "_sqlx")]
 mod transaction;
+mod turns;
 
 use std::future::Future;
 
@@ -38,14 +40,19 @@ use bytes::Bytes;
 pub(crate) use backoff::Backoff;
 pub use backstop::{Backstop, Gone, Said};
 pub use call_path::fence;
+pub(crate) use call_path::{Holds, holds, within};
 pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
 #[cfg(feature = "_sqlx")]
 pub(crate) use finish::run_to_end;
 pub use keep::{Keep, Rebuilt, rebuilt};
 pub use leased::share;
+pub(crate) use leased::{ask, no_answer};
 #[cfg(feature = "_sqlx")]
 pub use owned::{Closed, OwnedRun, aside, close, close_or_again, open};
+pub(crate) use renewal::{Renew, StoreLease, renew_until_lost};
+pub(crate) use term::{Term, TermWatch};
+pub(crate) use turns::Turns;
 
 use crate::clock::Moment;
 use crate::error::{Effect, Error, ErrorKind};

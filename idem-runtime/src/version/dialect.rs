@@ -5,7 +5,8 @@ use std::future::Future;
 use sqlx::error::{BoxDynError, DatabaseError};
 use sqlx::{Arguments as _, AssertSqlSafe, Database, SqlSafeStr as _, SqlStr};
 
-use crate::store::sql::Dialect;
+use crate::error::{Error, ErrorKind};
+use crate::store::sql::{Dialect, checked_name};
 
 /// The two statements of one [`VersionedUpdate`](super::VersionedUpdate).
 #[derive(Clone, Debug)]
@@ -27,6 +28,10 @@ pub trait VersionDialect: Dialect {
     /// Fails, or finds no row, when a `COMMIT` would not commit what the transaction has done.
     #[doc(hidden)]
     const ALIVE: Option<&'static str>;
+
+    /// Whether an update may tell the rows that it changed instead of those that it found.
+    #[doc(hidden)]
+    const MAY_COUNT_CHANGED: bool;
 
     #[doc(hidden)]
     fn bind_version(args: &mut Self::Arguments, version: i64) -> Result<(), BoxDynError>;
@@ -92,8 +97,23 @@ pub(super) fn texts<D: VersionDialect>(
     }
 }
 
+/// Refuses names that are no plain ones, and one that stands for two columns.
+pub(crate) fn check_columns<'n>(names: impl IntoIterator<Item = &'n String>) -> Result<(), Error> {
+    let mut seen: Vec<String> = Vec::new();
+    for name in names {
+        let name = checked_name(name)?.to_ascii_lowercase();
+        if seen.contains(&name) {
+            return Err(
+                Error::new(ErrorKind::Schema).detail(format!("the column {name:?} is named twice"))
+            );
+        }
+        seen.push(name);
+    }
+    Ok(())
+}
+
 /// Placeholders in the database's own form: Postgres numbers them by the arguments so far.
-struct Places<D: Database> {
+pub(crate) struct Places<D: Database> {
     count: usize,
     args: std::marker::PhantomData<D>,
 }
@@ -108,7 +128,7 @@ impl<D: Database> Default for Places<D> {
 }
 
 impl<D: VersionDialect> Places<D> {
-    fn next(&mut self) -> String {
+    pub(crate) fn next(&mut self) -> String {
         self.count += 1;
         let mut place = String::new();
         // Writing into a String does not fail.
@@ -121,7 +141,7 @@ impl<D: VersionDialect> Places<D> {
 }
 
 /// Whether the error of any database calls for the whole transaction again.
-pub(super) fn calls_for_retry(error: &sqlx::Error) -> bool {
+pub(crate) fn calls_for_retry(error: &sqlx::Error) -> bool {
     fn is<D: VersionDialect>(error: &dyn DatabaseError) -> bool {
         D::own_code(error).is_some_and(|code| D::is_transient(&code))
     }
@@ -191,6 +211,7 @@ impl VersionDialect for sqlx::Postgres {
     const CURRENT: &'static str = "";
     // A COMMIT of an aborted transaction rolls back and is answered as a success.
     const ALIVE: Option<&'static str> = Some("SELECT 1");
+    const MAY_COUNT_CHANGED: bool = false;
 
     common!(sqlx::postgres::PgDatabaseError);
 
@@ -204,6 +225,7 @@ impl VersionDialect for sqlx::Sqlite {
     const INTEGER: &'static str = "INTEGER";
     const CURRENT: &'static str = "";
     const ALIVE: Option<&'static str> = None;
+    const MAY_COUNT_CHANGED: bool = false;
 
     common!(sqlx::sqlite::SqliteError);
 
@@ -221,6 +243,7 @@ impl VersionDialect for sqlx::MySql {
     // A deadlock ends the transaction, and what follows it commits by itself. Only MariaDB tells.
     const ALIVE: Option<&'static str> =
         Some("SELECT 1 FROM DUAL WHERE 1 = 1 /*M! AND @@in_transaction = 1 */");
+    const MAY_COUNT_CHANGED: bool = true;
 
     common!(sqlx::mysql::MySqlDatabaseError);
 

@@ -18,6 +18,7 @@ mod values;
 
 pub use batch::BatchError;
 pub use dialect::VersionDialect;
+pub(crate) use dialect::{Places, calls_for_retry, check_columns};
 pub use error::VersionError;
 pub use retry::{Attempt, GaveUp, RetryPolicy, Retryable, retry_transaction};
 pub use update::{Updated, VersionedUpdate};

@@ -2,10 +2,10 @@ use std::fmt;
 
 use sqlx::{Encode, Type};
 
-use super::dialect::{Texts, texts};
+use super::dialect::{Texts, check_columns, texts};
 use super::{Values, VersionDialect, VersionError};
 use crate::error::Error;
-use crate::store::sql::{checked_name, checked_table};
+use crate::store::sql::checked_table;
 
 /// An update of one row that names the version it was made from.
 ///
@@ -84,15 +84,7 @@ impl<D: VersionDialect, const N: usize> VersionedUpdate<D, N> {
         version: String,
         columns: [String; N],
     ) -> Result<Self, Error> {
-        let mut names: Vec<String> = Vec::with_capacity(N + 2);
-        for name in [&id, &version].into_iter().chain(&columns) {
-            let name = checked_name(name)?.to_ascii_lowercase();
-            if names.contains(&name) {
-                return Err(Error::new(crate::ErrorKind::Schema)
-                    .detail(format!("the column {name:?} is named twice")));
-            }
-            names.push(name);
-        }
+        check_columns([&id, &version].into_iter().chain(&columns))?;
         let texts = texts::<D>(&table, &id, &version, &columns);
         Ok(Self {
             table,
