@@ -9,7 +9,15 @@ use crate::key::RecordId;
 /// share the next answer. A thousand duplicates take one connection, and not those that the call
 /// they wait for needs to renew its lease and to record its outcome.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Mutex<HashMap<RecordId, Arc<Lane>>>);
+pub(super) struct Lanes(Mutex<HashMap<RecordId, Entry>>);
+
+#[derive(Debug, Default)]
+struct Entry {
+    /// Counted here, under the map's lock: a count of references still has those that are just being
+    /// dropped, and two at once would each leave the lane to the other.
+    entrants: usize,
+    lane: Arc<Lane>,
+}
 
 #[derive(Debug, Default)]
 struct Lane {
@@ -28,7 +36,10 @@ pub(super) struct Answer {
 impl Lanes {
     /// Enters the record's lane; what was asked before this is no answer for who enters now.
     pub(super) fn enter(&self, id: RecordId) -> Entrant<'_> {
-        let lane = Arc::clone(self.lock().entry(id).or_default());
+        let mut lanes = self.lock();
+        let entry = lanes.entry(id).or_default();
+        entry.entrants += 1;
+        let lane = Arc::clone(&entry.lane);
         Entrant {
             lanes: self,
             id,
@@ -37,7 +48,7 @@ impl Lanes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Arc<Lane>>> {
+    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Entry>> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -84,9 +95,11 @@ impl Turn<'_> {
 impl Drop for Entrant<'_> {
     fn drop(&mut self) {
         let mut lanes = self.lanes.lock();
-        // The map's and ours: nobody else is in, and nobody can enter meanwhile.
-        if Arc::strong_count(&self.lane) == 2 {
-            lanes.remove(&self.id);
+        if let Some(entry) = lanes.get_mut(&self.id) {
+            entry.entrants -= 1;
+            if entry.entrants == 0 {
+                lanes.remove(&self.id);
+            }
         }
     }
 }
@@ -145,5 +158,19 @@ mod tests {
         drop(turn);
         drop(first);
         assert!(second.turn().await.1.is_none());
+    }
+
+    #[test]
+    fn a_lane_goes_with_the_last_of_those_that_leave_together() {
+        let lanes = Lanes::default();
+        let id = RecordId::from_bytes([7; 16]);
+        for _ in 0..2000 {
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| drop(lanes.enter(id)));
+                }
+            });
+        }
+        assert!(lanes.lock().is_empty());
     }
 }
