@@ -8,7 +8,7 @@ pub use idem_runtime::testing;
 pub use idem_runtime::version;
 pub use idem_runtime::{
     Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, lock, machine,
-    outcome, protocol, retention, store, token,
+    outcome, protocol, retention, status, store, token,
 };
 
 pub use idem_macros::{KeyPart, StateMachine, idempotent};
@@ -29,6 +29,8 @@ mod guide {
     struct OptimisticLock;
     #[doc = include_str!("../docs/guide/state-machine.md")]
     struct StateMachine;
+    #[doc = include_str!("../docs/guide/status.md")]
+    struct Status;
     #[doc = include_str!("../docs/guide/tokens.md")]
     struct Tokens;
     #[doc = include_str!("../docs/guide/which-protection.md")]

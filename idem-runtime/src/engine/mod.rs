@@ -205,7 +205,7 @@ pub async fn leave<T, E, A: Access>(
 impl Replay {
     fn answer<T, E>(self, contract: &Contract<T, E>) -> Result<Result<T, E>, Error> {
         contract
-            .decode(&self.call, &self.outcome)
+            .decode(self.call.schema(), &self.outcome)
             .map_err(|error| self.call.name(error))
     }
 }
