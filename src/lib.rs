@@ -7,8 +7,8 @@ pub use idem_runtime::testing;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use idem_runtime::version;
 pub use idem_runtime::{
-    Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, lock, machine,
-    outcome, protocol, retention, status, store, token,
+    Effect, Error, ErrorKind, Retry, batch, bytes, canonical, clock, fingerprint, key, lock,
+    machine, outcome, protocol, retention, status, store, token,
 };
 
 pub use idem_macros::{KeyPart, StateMachine, idempotent};
