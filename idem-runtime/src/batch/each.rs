@@ -36,16 +36,17 @@ impl Batch {
     /// # Cancel safety
     /// The items that are running are dropped, as their function says; those that are done stay done.
     /// Send the batch again.
-    pub async fn each<I, S, KT, KE, T, E>(
+    pub async fn each<'i, I, S, KT, KE, T, E, Fut>(
         &self,
         store: &S,
-        items: &[I],
-        key_of: impl Fn(&I) -> Result<CallRef<KT, KE>, Error>,
-        call: impl AsyncFn(&I) -> Result<T, E>,
+        items: &'i [I],
+        key_of: impl Fn(&'i I) -> Result<CallRef<KT, KE>, Error>,
+        call: impl Fn(&'i I) -> Fut,
     ) -> Result<Report<T, E>, Error>
     where
         S: Keeper,
         T: Recordable,
+        Fut: Future<Output = Result<T, E>>,
     {
         let ids = ids(items, key_of)?;
         let list = self.call(&LIST, &ids, None)?;
@@ -74,18 +75,21 @@ impl Batch {
         Ok(report)
     }
 
-    async fn run<I, T, E>(
+    async fn run<'i, I, T, E, Fut>(
         &self,
-        items: &[I],
+        items: &'i [I],
         ids: &[RecordId],
-        call: impl AsyncFn(&I) -> Result<T, E>,
-    ) -> Report<T, E> {
+        call: impl Fn(&'i I) -> Fut,
+    ) -> Report<T, E>
+    where
+        Fut: Future<Output = Result<T, E>>,
+    {
         let groups = by_key(ids);
         let next = AtomicUsize::new(0);
         let slots: Vec<Mutex<Option<Outcome<T, E>>>> =
             items.iter().map(|_| Mutex::new(None)).collect();
         let panicked: Mutex<Option<Panic>> = Mutex::new(None);
-        let worker = async || {
+        let worker = |()| async {
             while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                 for &index in group {
                     match caught(observe(call(&items[index]))).await {
@@ -98,7 +102,7 @@ impl Batch {
             }
         };
         let workers = self.concurrency.min(groups.len());
-        together((0..workers).map(|_| worker())).await;
+        together((0..workers).map(|_| ()).map(worker)).await;
         if let Some(panic) = take(&panicked) {
             std::panic::resume_unwind(panic);
         }

@@ -30,6 +30,8 @@
 mod all;
 mod each;
 mod keeper;
+#[cfg(feature = "_sqlx")]
+mod lent;
 mod outcome;
 mod together;
 
@@ -46,6 +48,8 @@ use crate::status::CallRef;
 use crate::store::sql::Records;
 
 pub use keeper::Keeper;
+#[cfg(feature = "_sqlx")]
+pub use lent::Lent;
 pub use outcome::{BatchError, Outcome, Report};
 
 /// How many items run at the same time unless it is told otherwise.
@@ -90,9 +94,7 @@ type Noted = BTreeMap<String, String>;
 /// let store = MemoryStore::new();
 /// let payouts = [(1, 500), (2, 700), (1, 500), (2, 9)];
 /// let report = Batch::new("payouts", "2024-05", Duration::from_secs(30 * 86_400))
-///     .each(&store, &payouts, |(no, _)| pay_call(no), async |(no, cents)| {
-///         pay(&store, *no, *cents).await
-///     })
+///     .each(&store, &payouts, |(no, _)| pay_call(no), |(no, cents)| pay(&store, *no, *cents))
 ///     .await?;
 /// assert!(matches!(
 ///     report.outcomes[..],
@@ -170,9 +172,9 @@ impl Batch {
 }
 
 /// The items' keys, all of them before anything is written.
-fn ids<I, T, E>(
-    items: &[I],
-    key_of: impl Fn(&I) -> Result<CallRef<T, E>, Error>,
+fn ids<'i, I, T, E>(
+    items: &'i [I],
+    key_of: impl Fn(&'i I) -> Result<CallRef<T, E>, Error>,
 ) -> Result<Vec<RecordId>, Error> {
     let mut ids = Vec::with_capacity(items.len());
     for (n, item) in items.iter().enumerate() {

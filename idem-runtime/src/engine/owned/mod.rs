@@ -47,6 +47,48 @@ impl<D: Dialect> OwnedRun<D> {
     }
 }
 
+/// A run whose transaction is elsewhere.
+pub(crate) struct Apart<D: Dialect> {
+    pool: Pool<D>,
+    records: Records,
+    call: Call,
+    running: Running,
+    leader: Leader,
+    behind: Behind,
+    retries: u32,
+}
+
+impl<D: Dialect> OwnedRun<D> {
+    /// The transaction by itself, for a body that must own it.
+    pub(crate) fn apart(self) -> (Transaction<'static, D>, Apart<D>) {
+        let apart = Apart {
+            pool: self.pool,
+            records: self.records,
+            call: self.call,
+            running: self.running,
+            leader: self.leader,
+            behind: self.behind,
+            retries: self.retries,
+        };
+        (self.tx, apart)
+    }
+}
+
+impl<D: Dialect> Apart<D> {
+    pub(crate) fn with(self, tx: Transaction<'static, D>) -> OwnedRun<D> {
+        OwnedRun {
+            tx,
+            pool: self.pool,
+            records: self.records,
+            call: self.call,
+            running: self.running,
+            leader: self.leader,
+            behind: self.behind,
+            retries: self.retries,
+        }
+    }
+}
+
 impl<D: Dialect> Run for OwnedRun<D> {
     fn driver(&self) -> Driver {
         Driver::on_path(self.leader.lane().clone())
