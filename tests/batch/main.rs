@@ -1,7 +1,5 @@
-//! Batches: many calls as one, on Postgres, SQLite, MariaDB or MySQL, Redis and in memory.
-//!
-//! The third server is the one of `IDEM_TEST_MARIADB_URL` or `IDEM_TEST_MYSQL_URL`, which
-//! `scripts/test` starts. Names begin with the case they cover.
+//! Batches: many calls as one, on Postgres, SQLite, MariaDB, Redis and in memory. Names begin with the
+//! case they cover.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

@@ -233,68 +233,36 @@ pub(crate) mod sqlite {
 }
 
 pub(crate) mod mysql {
-    use std::str::FromStr as _;
-    use std::sync::atomic::{AtomicU32, Ordering};
-
-    use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-    use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
+    use idem_test_support::{MariaDb, MariaDbDatabase, mariadb};
 
     pub(crate) const NAME: &str = "mysql";
 
-    /// It stays until a run of the same process number: dropping it would wait for transactions that
-    /// a test has left.
     pub(crate) struct Fresh {
         pub(crate) pool: Pool,
-        name: String,
+        database: MariaDbDatabase,
     }
 
     impl Fresh {
         pub(crate) async fn open() -> Self {
-            static COUNT: AtomicU32 = AtomicU32::new(0);
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("idem_batch_{}_{count}", std::process::id());
-            let options = MySqlConnectOptions::from_str(&server()).unwrap();
-            let mut conn = MySqlConnection::connect_with(&options).await.unwrap();
-            let create = format!("DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name}");
-            sqlx::raw_sql(AssertSqlSafe(create))
-                .execute(&mut conn)
-                .await
-                .unwrap();
-            conn.close().await.unwrap();
-            let pool = pool_of(&name).await;
+            let database = MariaDb::database().await;
+            let pool = database.pool(8).await;
             idem::store::mysql::migrate(&pool).await.unwrap();
-            let fresh = Self { pool, name };
+            let fresh = Self { pool, database };
             fresh.run(super::EFFECT).await;
             fresh
         }
 
-        /// The database's name: the server is the one of the environment.
         pub(crate) fn url(&self) -> String {
-            self.name.clone()
+            self.database.url().to_owned()
         }
     }
 
-    pub(crate) async fn pool_of(name: &str) -> Pool {
-        let options = MySqlConnectOptions::from_str(&server()).unwrap();
-        let pool = MySqlPoolOptions::new().max_connections(8);
-        pool.connect_with(options.database(name)).await.unwrap()
+    pub(crate) async fn pool_of(url: &str) -> Pool {
+        mariadb::pool(url, 4).await
     }
 
     pub(crate) async fn begin(pool: &Pool) -> Tx<'static> {
         pool.begin().await.unwrap()
-    }
-
-    fn server() -> String {
-        const URLS: [&str; 2] = ["IDEM_TEST_MYSQL_URL", "IDEM_TEST_MARIADB_URL"];
-        let named = URLS.iter().filter_map(|name| std::env::var(name).ok());
-        named
-            .into_iter()
-            .find(|url| !url.is_empty())
-            .unwrap_or_else(|| {
-                panic!(
-                    "this test needs a server and {URLS:?} are not set: run it with `scripts/test`"
-                )
-            })
     }
 
     database! {

@@ -9,9 +9,9 @@ use idem_runtime::store::sql::LeasedSql;
 use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_runtime::{Error, ErrorKind};
 use idem_test_support::child::{Args, say};
-use idem_test_support::postgres;
+use idem_test_support::{mariadb, postgres};
 use sqlx::sqlite::SqlitePoolOptions;
-use sqlx::{Postgres, Sqlite};
+use sqlx::{MySql, Postgres, Sqlite};
 
 use crate::support;
 
@@ -38,6 +38,10 @@ async fn dies_in_body(args: Args) {
     let answer = match args.get(0) {
         "postgres" => {
             let store = LeasedSql::<Postgres>::new(postgres::pool(url, 2).await);
+            pay(&store, 7, body).await
+        }
+        "mariadb" => {
+            let store = LeasedSql::<MySql>::new(mariadb::pool(url, 2).await);
             pay(&store, 7, body).await
         }
         _ => {
@@ -106,6 +110,8 @@ async fn a_killed_holder<D: LeaseDialect>(kind: &str, url: String, store: Leased
 async fn lk_10_a_killed_holder_is_seen_until_its_lease_ends_and_as_abandoned_then() {
     let (database, pool) = support::postgres().await;
     a_killed_holder("postgres", database.url().to_owned(), LeasedSql::new(pool)).await;
+    let (database, pool) = support::mariadb().await;
+    a_killed_holder("mariadb", database.url().to_owned(), LeasedSql::new(pool)).await;
     let (file, pool) = support::sqlite().await;
     a_killed_holder("sqlite", file.url(), LeasedSql::new(pool)).await;
 }
