@@ -7,8 +7,8 @@ pub use idem_runtime::testing;
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
 pub use idem_runtime::version;
 pub use idem_runtime::{
-    Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, lock, machine,
-    outcome, protocol, retention, store, token,
+    Effect, Error, ErrorKind, Retry, batch, bytes, canonical, clock, fingerprint, key, lock,
+    machine, outcome, protocol, retention, status, store, token,
 };
 
 pub use idem_macros::{KeyPart, StateMachine, idempotent};
@@ -23,12 +23,16 @@ pub use idem_runtime::__private;
 /// The pages under `docs/guide` whose code is compiled and run with the other examples.
 #[cfg(all(doctest, feature = "full"))]
 mod guide {
+    #[doc = include_str!("../docs/guide/batch.md")]
+    struct Batch;
     #[doc = include_str!("../docs/guide/lock.md")]
     struct Lock;
     #[doc = include_str!("../docs/guide/optimistic-lock.md")]
     struct OptimisticLock;
     #[doc = include_str!("../docs/guide/state-machine.md")]
     struct StateMachine;
+    #[doc = include_str!("../docs/guide/status.md")]
+    struct Status;
     #[doc = include_str!("../docs/guide/tokens.md")]
     struct Tokens;
     #[doc = include_str!("../docs/guide/which-protection.md")]

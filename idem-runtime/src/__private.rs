@@ -3,6 +3,7 @@
 
 #[doc(hidden)]
 pub use crate::__impl_state_sqlx as impl_state_sqlx;
+pub use crate::Error;
 pub use crate::answer::Answer;
 pub use crate::engine::{
     Backstop, Entered, Gone, Keep, Run, contract, enter, leave, rebuilt, share,
@@ -18,6 +19,7 @@ pub use crate::probe::{
     EqProbe, ErrProbe, PartProbe, Probe, ProbeAnyPart, ProbeEq, ProbeError, ProbeKeyPart,
     ProbeNothing, ProbeSerialize, fingerprint_part,
 };
+pub use crate::status::CallRef;
 #[cfg(feature = "_sqlx")]
 pub use sqlx;
 

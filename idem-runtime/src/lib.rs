@@ -11,6 +11,8 @@
 //! | [`protocol`] | the states of a record and who decides them; no I/O |
 //! | [`engine`] | drives the protocol: caller's transaction, own transaction, leased store |
 //! | [`store`] | the stores: atomic steps and nothing else |
+//! | [`batch`] | many calls as one, each item under its own key |
+//! | [`status`] | how a call stands, asked by its key without running anything |
 //! | [`machine`] | state machines: declared transitions, made as guarded statements |
 //! | [`lock`] | locks, and the fencing number that refuses who is late |
 //! | [`token`] | one-time tokens |
@@ -21,6 +23,7 @@
 #[doc(hidden)]
 pub mod __private;
 mod answer;
+pub mod batch;
 pub mod canonical;
 pub mod clock;
 #[cfg(feature = "_sqlx")]
@@ -28,6 +31,7 @@ mod duplicates;
 pub mod engine;
 pub mod error;
 pub mod fingerprint;
+mod identity;
 pub mod key;
 pub mod lock;
 pub mod machine;
@@ -38,6 +42,7 @@ pub mod outcome;
 pub mod probe;
 pub mod protocol;
 pub mod retention;
+pub mod status;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -4,6 +4,7 @@ use std::future::Future;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::clock::Moment;
+use crate::error::ErrorKind;
 use crate::key::RecordId;
 
 tokio::task_local! {
@@ -30,6 +31,7 @@ pub enum Answered {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Observed {
     call: Option<(RecordId, Answered)>,
+    refusal: Option<ErrorKind>,
 }
 
 impl Observed {
@@ -44,6 +46,13 @@ impl Observed {
     #[must_use]
     pub fn answered(&self) -> Option<Answered> {
         self.call.map(|(_, answered)| answered)
+    }
+
+    /// Why the call was refused, if it ended in an [`Error`](crate::Error) of the framework before
+    /// its body ran.
+    #[must_use]
+    pub fn refusal(&self) -> Option<ErrorKind> {
+        self.refusal
     }
 
     /// The record's id.
@@ -62,6 +71,7 @@ struct Slot {
 struct State {
     claimed: bool,
     call: Option<(RecordId, Answered)>,
+    refusal: Option<ErrorKind>,
 }
 
 /// Runs `call` and tells how the first idempotent call inside it was answered. Calls that its body
@@ -81,12 +91,10 @@ struct State {
 pub async fn observe<F: Future>(call: F) -> (F::Output, Observed) {
     let slot = Arc::new(Slot::default());
     let output = OBSERVER.scope(Arc::clone(&slot), call).await;
-    let call = slot
-        .state
-        .lock()
-        .unwrap_or_else(PoisonError::into_inner)
-        .call;
-    (output, Observed { call })
+    let state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
+    let (call, refusal) = (state.call, state.refusal);
+    drop(state);
+    (output, Observed { call, refusal })
 }
 
 /// The place where one call reports; empty when nobody observes, or an outer call reports already.
@@ -106,12 +114,20 @@ impl Report {
         Self(None)
     }
 
+    /// The call ended in an error before its body ran.
+    pub(crate) fn refused(&self, id: RecordId, kind: ErrorKind) {
+        self.answered(id, Answered::Refused);
+        if let Some(slot) = &self.0 {
+            let mut state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.refusal = Some(kind);
+        }
+    }
+
     pub(crate) fn answered(&self, id: RecordId, answered: Answered) {
         if let Some(slot) = &self.0 {
-            slot.state
-                .lock()
-                .unwrap_or_else(PoisonError::into_inner)
-                .call = Some((id, answered));
+            let mut state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
+            state.call = Some((id, answered));
+            state.refusal = None;
         }
     }
 }

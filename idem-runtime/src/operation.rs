@@ -6,7 +6,8 @@ use std::time::Duration;
 use crate::duplicates::DuplicateRate;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
-use crate::key::{Key, KeyBuilder, RecordId, Scope};
+use crate::identity::Identity;
+use crate::key::{KeyBuilder, RecordId, Scope};
 use crate::observe::{Answered, Report};
 use crate::outcome::CodecId;
 use crate::protocol::OnCrash;
@@ -230,15 +231,27 @@ impl Operation {
         self.retries = times;
         self
     }
+
+    pub(crate) fn scope(&self) -> &Scope {
+        &self.scope
+    }
+
+    /// The version of the outcome type.
+    pub(crate) fn schema_version(&self) -> u32 {
+        self.schema
+    }
+
+    /// The key's text, unless it is hidden.
+    pub(crate) fn key_text<'i>(&self, identity: &'i Identity) -> Option<&'i str> {
+        self.key_text.then(|| identity.key())
+    }
 }
 
 /// One call: key and fingerprint are computed once, before the body.
 #[derive(Debug)]
 pub struct Call {
     operation: &'static Operation,
-    scope: &'static str,
-    types: Vec<&'static str>,
-    key: Key,
+    identity: Identity,
     id: RecordId,
     fingerprint: Fingerprint,
     retention: Option<Retention>,
@@ -254,27 +267,18 @@ impl Call {
     /// An empty key part, a key that is too long, a payload without fingerprint. Nothing has run.
     pub fn prepare<Here>(
         operation: &'static Operation,
-        _here: &Here,
+        here: &Here,
         types: &[&'static str],
         key: KeyBuilder,
         fingerprint: FingerprintBuilder,
     ) -> Result<Self, Error> {
-        let scope = operation.scope.resolve::<Here>();
-        // A fixed name is the whole identity: it must not change when a type argument is renamed.
-        let types = if operation.scope.is_fixed() {
-            &[]
-        } else {
-            types
-        };
-        let named = |error: Error| error.in_operation(scope);
-        let key = key.finish().map_err(named)?;
+        let identity = Identity::new(&operation.scope, here, types, key)?;
+        let named = |error: Error| error.in_operation(identity.scope());
         let fingerprint = fingerprint.finish().map_err(named)?;
         Ok(Self {
             operation,
-            scope,
-            types: types.to_vec(),
-            id: RecordId::new("", scope, types, key.as_str()),
-            key,
+            id: identity.record_id(""),
+            identity,
             fingerprint,
             retention: operation.retention,
             lease: operation.lease,
@@ -334,20 +338,20 @@ impl Call {
     /// Moves the record into a store's namespace.
     pub(crate) fn enter_namespace(&mut self, namespace: &str) {
         if !namespace.is_empty() {
-            self.id = RecordId::new(namespace, self.scope, &self.types, self.key.as_str());
+            self.id = self.identity.record_id(namespace);
         }
     }
 
     /// The operation's name.
     #[must_use]
     pub fn scope(&self) -> &str {
-        self.scope
+        self.identity.scope()
     }
 
     /// The key's text, unless it is hidden.
     #[must_use]
     pub fn key_text(&self) -> Option<&str> {
-        self.operation.key_text.then(|| self.key.as_str())
+        self.operation.key_text(&self.identity)
     }
 
     /// The record's id.
@@ -427,7 +431,7 @@ impl Call {
 
     /// Puts operation, key and id into an error.
     pub(crate) fn name(&self, error: Error) -> Error {
-        error.at(self.scope, self.key_text(), self.id)
+        error.at(self.scope(), self.key_text(), self.id)
     }
 
     /// An error of this call.

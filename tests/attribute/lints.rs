@@ -47,7 +47,7 @@ impl Service {
     ///
     /// # Errors
     /// None.
-    #[idempotent(key = "{id}:{req.order_no}", ttl = "1d", store = self.store)]
+    #[idempotent(key = "{id}:{req.order_no}", ttl = "1d", store = self.store, companion = shared_call)]
     pub async fn shared(&self, id: u8, req: Request) -> Result<i64, Failure> {
         return Ok(i64::from(id.wrapping_add(self.n)).wrapping_add(req.cents));
     }
@@ -56,7 +56,7 @@ impl Service {
     ///
     /// # Errors
     /// None.
-    #[idempotent(key = "{id}", ttl = "1d", store = self.store)]
+    #[idempotent(key = "{self.n}:{id}", ttl = "1d", store = self.store, companion = exclusive_call)]
     pub async fn exclusive(&mut self, mut id: u8, req: Request) -> Result<i64, Failure> {
         id = id.wrapping_add(1);
         self.n = id;
@@ -68,7 +68,7 @@ impl Service {
 ///
 /// # Errors
 /// Never.
-#[idempotent(key(id), ttl = "1d", store = store, fingerprint(id), wait = "1s", record_err = all)]
+#[idempotent(key(id), ttl = "1d", store = store, fingerprint(id), wait = "1s", record_err = all, companion = endless_call)]
 pub async fn endless(store: &MemoryStore, id: u8) -> Result<u8, Recorded> {
     loop {
         if id > 0 {
@@ -171,7 +171,7 @@ pub mod sql {
     ///
     /// # Errors
     /// None.
-    #[idempotent(key = "{req.order_no}", ttl = "1d", store = pool, tx = tx, retry = 3)]
+    #[idempotent(key = "{req.order_no}", ttl = "1d", store = pool, tx = tx, retry = 3, companion = own_call)]
     pub async fn own(pool: &SqlitePool, mut req: Request, name: String) -> Result<i64, Failure> {
         req.cents = req.cents.wrapping_add(1);
         drop(name);

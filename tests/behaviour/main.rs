@@ -11,6 +11,7 @@ mod support;
 
 mod backstop;
 mod codecs;
+mod companion;
 mod ends;
 mod evolution;
 mod identity;

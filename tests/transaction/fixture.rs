@@ -378,7 +378,13 @@ async fn one_effect<B: Backend>(
 }
 
 /// One effect; a duplicate of a running call waits.
-#[idempotent(key = "pay:{id}", ttl = "1h", store = "tx", scope = "test.pay")]
+#[idempotent(
+    key = "pay:{id}",
+    ttl = "1h",
+    store = "tx",
+    scope = "test.pay",
+    companion = pay_call
+)]
 pub(crate) async fn pay<B: Backend>(
     tx: &mut Tx<'_, B>,
     id: &str,

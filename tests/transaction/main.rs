@@ -21,5 +21,6 @@ mod network;
 mod records;
 mod reentrance;
 mod retention;
+mod status;
 mod storm;
 mod take_over;

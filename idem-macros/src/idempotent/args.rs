@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 25] = [
+pub(super) const ARGUMENTS: [(&str, &str); 26] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -82,11 +82,15 @@ pub(super) const ARGUMENTS: [(&str, &str); 25] = [
     ),
     ("retry", "`retry = 3`, from 1 to 100"),
     ("singleton", "`singleton` alone"),
+    (
+        "companion",
+        "`companion = create_order_call`, the name of the function that asks for the record",
+    ),
     ("crate", "`crate = ::path`"),
 ];
 
 /// Names that other frameworks use, and ours.
-const ALIASES: [(&str, &str); 16] = [
+const ALIASES: [(&str, &str); 17] = [
     ("expire", "ttl"),
     ("expires", "ttl"),
     ("expiry", "ttl"),
@@ -103,6 +107,7 @@ const ALIASES: [(&str, &str); 16] = [
     ("payload", "fingerprint"),
     ("version", "schema"),
     ("cache_err", "record_err"),
+    ("status", "companion"),
 ];
 
 /// The arguments as they are written; which of them go together is a question for validation.
@@ -132,6 +137,7 @@ pub(super) struct RawArgs {
     pub(super) key_text: Slot<KeyText>,
     pub(super) retry: Slot<u32>,
     pub(super) singleton: Slot<()>,
+    pub(super) companion: Slot<Ident>,
     pub(super) krate: Slot<CratePath>,
 }
 
@@ -241,7 +247,7 @@ impl RawArgs {
             "store" => self.store.set(name, values::expression(arg), errors),
             "ttl" => self.ttl.set(name, values::ttl(arg), errors),
             "tombstone" => self.tombstone.set(name, values::tombstone(arg), errors),
-            "tx" => self.tx.set(name, values::tx(arg), errors),
+            "tx" => self.tx.set(name, values::name(arg), errors),
             "scope" => self.scope.set(name, values::scope(arg), errors),
             "fingerprint" => self.fingerprint.set(name, values::fingerprint(arg), errors),
             "wait" => self.wait.set(name, values::wait(arg), errors),
@@ -264,6 +270,7 @@ impl RawArgs {
             "key_text" => self.key_text.set(name, values::key_text(arg), errors),
             "retry" => self.retry.set(name, values::retry(arg), errors),
             "singleton" => self.singleton.set(name, values::flag(arg), errors),
+            "companion" => self.companion.set(name, values::name(arg), errors),
             "crate" => self.krate.set(name, values::krate(arg), errors),
             unknown => self.unknown(unknown, name.span(), errors),
         }

@@ -8,14 +8,25 @@ use syn::{Expr, Type};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Tombstone, Ttl};
+use super::companion;
 use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
 
 pub(super) fn expand(plan: &Plan) -> TokenStream {
+    let mut out = function(plan);
+    out.extend(companion::expand(plan));
+    out
+}
+
+fn function(plan: &Plan) -> TokenStream {
     let private = &plan.krate.private();
-    let operation = operation(&plan.operation, &plan.mode, private);
+    let scope = match &plan.operation.scope {
+        Some(name) => quote_spanned!(ours()=> fixed(#name)),
+        None => quote_spanned!(ours()=> derived()),
+    };
+    let operation = operation(&plan.operation, &plan.mode, &scope, private);
     let call = call(plan, private);
     let keep = keep(plan);
     let contract = contract(plan, private);
@@ -41,11 +52,12 @@ pub(super) fn expand(plan: &Plan) -> TokenStream {
     plan.function.with_block(&block)
 }
 
-fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> TokenStream {
-    let scope = match &operation.scope {
-        Some(name) => quote_spanned!(ours()=> fixed(#name)),
-        None => quote_spanned!(ours()=> derived()),
-    };
+pub(super) fn operation(
+    operation: &Operation,
+    mode: &Mode,
+    scope: &TokenStream,
+    private: &TokenStream,
+) -> TokenStream {
     let ttl = match operation.ttl {
         Ttl::Millis(millis) => quote_spanned!(ours()=> .retention_millis(#millis)),
         Ttl::Never => quote_spanned!(ours()=> .retention_forever()),
@@ -101,15 +113,7 @@ fn operation(operation: &Operation, mode: &Mode, private: &TokenStream) -> Token
 
 /// Key and fingerprint, before the body can move an argument.
 fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
-    let separators = separators(&plan.key);
-    let segments = plan.key.iter().map(|segment| match segment {
-        Segment::Literal(text) => quote_spanned!(ours()=> __idem_key.literal(#text);),
-        Segment::Hole(hole) => {
-            let (span, value) = (ours_at(hole.span), &hole.value);
-            let at = plan.krate.private_at(span);
-            quote_spanned!(span=> #at::key_part(&mut __idem_key, &#value);)
-        }
-    });
+    let key = key(plan, private);
     let payload = payload(&plan.payload, private);
     let identity = plan.identity.iter().map(|identity| match identity {
         Identity::Type(ty) => quote_spanned!(ours()=> ::core::any::type_name::<#ty>()),
@@ -126,10 +130,26 @@ fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
         _ => prepared,
     };
     quote_spanned! {ours()=>
-        let mut __idem_key = #private::KeyBuilder::new(#separators);
-        #(#segments)*
+        #key
         #payload
         #prepared
+    }
+}
+
+/// `__idem_key`, from the arguments.
+pub(super) fn key(plan: &Plan, private: &TokenStream) -> TokenStream {
+    let separators = separators(&plan.key);
+    let segments = plan.key.iter().map(|segment| match segment {
+        Segment::Literal(text) => quote_spanned!(ours()=> __idem_key.literal(#text);),
+        Segment::Hole(hole) => {
+            let (span, value) = (ours_at(hole.span), &hole.value);
+            let at = plan.krate.private_at(span);
+            quote_spanned!(span=> #at::key_part(&mut __idem_key, &#value);)
+        }
+    });
+    quote_spanned! {ours()=>
+        let mut __idem_key = #private::KeyBuilder::new(#separators);
+        #(#segments)*
     }
 }
 
@@ -199,20 +219,7 @@ fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
     let at = plan.krate.private_at(span);
     let ok = named(plan.answer.ok.as_ref(), whole, "Ok", &at);
     let err = named(plan.answer.err.as_ref(), whole, "Err", &at);
-    let recording = plan.record_err.as_ref().map(|record_err| match record_err {
-        RecordErr::All => {
-            let span = ours_at(err.span());
-            quote_spanned!(span=> .recording_all())
-        }
-        RecordErr::If(closure @ Expr::Closure(_)) => {
-            let span = ours_at(closure.span());
-            quote_spanned!(span=> .recording(#closure))
-        }
-        RecordErr::If(path) => {
-            let span = ours_at(path.span());
-            quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
-        }
-    });
+    let recording = recording(plan, &err);
     let (new, equality) = match &plan.keep {
         None => (
             quote_spanned!(span=> #at::contract::<#ok, #err>()),
@@ -240,6 +247,24 @@ fn contract(plan: &Plan, private: &TokenStream) -> TokenStream {
             })
             #recording
     }
+}
+
+/// Which errors are recorded.
+pub(super) fn recording(plan: &Plan, err: &TokenStream) -> Option<TokenStream> {
+    plan.record_err.as_ref().map(|record_err| match record_err {
+        RecordErr::All => {
+            let span = ours_at(err.span());
+            quote_spanned!(span=> .recording_all())
+        }
+        RecordErr::If(closure @ Expr::Closure(_)) => {
+            let span = ours_at(closure.span());
+            quote_spanned!(span=> .recording(#closure))
+        }
+        RecordErr::If(path) => {
+            let span = ours_at(path.span());
+            quote_spanned!(span=> .recording(|__idem_error| #path(__idem_error)))
+        }
+    })
 }
 
 /// What is recorded instead of the answer, if something is.
@@ -327,7 +352,12 @@ fn answered(plan: &Plan, asked: impl FnOnce(&TokenStream) -> TokenStream) -> Tok
 }
 
 /// The user's type, or its name through the whole return type when an alias hides it.
-fn named(ty: Option<&Type>, whole: &Type, side: &str, private: &TokenStream) -> TokenStream {
+pub(super) fn named(
+    ty: Option<&Type>,
+    whole: &Type,
+    side: &str,
+    private: &TokenStream,
+) -> TokenStream {
     if let Some(ty) = ty {
         return quote!(#ty);
     }

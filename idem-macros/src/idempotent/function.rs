@@ -14,6 +14,9 @@ use crate::errors::Errors;
 pub(super) struct Function {
     /// Everything before the body, as it was written.
     head: TokenStream,
+    /// `#[cfg]` of the item: what is generated beside it must carry them.
+    pub(super) cfg: Vec<Attribute>,
+    pub(super) vis: Visibility,
     pub(super) sig: Signature,
     body: Body,
     /// The names that the body can use.
@@ -41,7 +44,7 @@ impl Function {
             }
         });
         let head: TokenStream = head.into_iter().collect();
-        let sig = errors.keep(signature.parse2(head.clone()))?;
+        let (attributes, vis, sig) = errors.keep(signature.parse2(head.clone()))?;
         if let Some(token) = &sig.constness {
             errors.on(
                 token,
@@ -60,6 +63,11 @@ impl Function {
         let (before, statements) = split_inner_attributes(braces.stream());
         let plain = Self {
             head,
+            cfg: attributes
+                .into_iter()
+                .filter(|attribute| attribute.path().is_ident("cfg"))
+                .collect(),
+            vis,
             sig,
             body: Body {
                 braces,
@@ -142,9 +150,9 @@ fn block(token: &TokenTree) -> Option<Group> {
     }
 }
 
-fn signature(input: ParseStream<'_>) -> syn::Result<Signature> {
-    input.call(Attribute::parse_outer)?;
-    input.parse::<Visibility>()?;
+fn signature(input: ParseStream<'_>) -> syn::Result<(Vec<Attribute>, Visibility, Signature)> {
+    let attributes = input.call(Attribute::parse_outer)?;
+    let vis = input.parse::<Visibility>()?;
     let start = input.fork();
     // `default fn` of specialisation.
     if input.peek(Ident) && (input.peek2(Token![fn]) || input.peek2(Token![async])) {
@@ -156,7 +164,7 @@ fn signature(input: ParseStream<'_>) -> syn::Result<Signature> {
     let sig = input.parse::<Signature>()?;
     input.parse::<Option<Token![;]>>()?;
     if input.is_empty() {
-        Ok(sig)
+        Ok((attributes, vis, sig))
     } else {
         Err(input.error("unexpected tokens after the signature"))
     }

@@ -3,7 +3,7 @@
 mod access;
 mod answer;
 mod args;
-
+mod companion;
 mod expand;
 mod function;
 mod keys;

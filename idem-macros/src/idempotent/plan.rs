@@ -2,7 +2,7 @@
 //! express, so expansion cannot fail.
 
 use proc_macro2::{Ident, TokenStream};
-use syn::{Expr, Type};
+use syn::{Expr, PatType, Type};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Tombstone, Ttl};
@@ -27,6 +27,17 @@ pub(super) struct Plan {
     pub(super) backstop: Option<TokenStream>,
     pub(super) mode: Mode,
     pub(super) capture: Capture,
+    pub(super) companion: Option<Companion>,
+}
+
+/// A function beside this one that asks for the record of a call.
+pub(super) struct Companion {
+    pub(super) name: Ident,
+    /// Whether the key reads the receiver.
+    pub(super) receiver: bool,
+    pub(super) arguments: Vec<PatType>,
+    /// What is recorded, where that is not the whole answer.
+    pub(super) kept: Option<Type>,
 }
 
 /// Everything that does not depend on the call.

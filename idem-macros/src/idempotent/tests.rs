@@ -302,6 +302,41 @@ fn what_is_kept_is_recorded_and_the_answer_rebuilt() {
 }
 
 #[test]
+fn a_companion_takes_what_the_key_needs() {
+    let item = "#[inline] #[cfg(all())] pub(crate) async fn f<T: X>(&mut self, tx: &mut Tx, mut req: Req, (ref a, _): (u8, u8), name: &mut str, rest: T) -> Result<T, E> where T: Y { body }";
+    let out = expand(
+        r#"key(req.id, a, name), ttl = "1d", store = tx, companion = f_call, schema = 3"#,
+        item,
+    );
+    for part in [
+        "#[cfg(all())] #[allow",
+        "pub(crate) fn f_call<T: X>(req: &Req, (a, _): &(u8, u8), name: &str)
+            -> ::core::result::Result<::idem::__private::CallRef<T, E>, ::idem::__private::Error>
+            where T: Y {",
+        "Operation::new(::idem::__private::Scope::beside(\"f\"))",
+        ".schema(3u32)",
+        "&[::core::any::type_name::<T>(), ::core::any::type_name::<Self>()]",
+        "::idem::__private::contract::<T, E>(),",
+    ] {
+        out.must_have(part);
+    }
+    let fixed = expand(
+        r#"key(self.id), scope = "a", ttl = "1d", store = tx, companion = f_call, record_err = all"#,
+        "async fn f(self: Arc<Self>, tx: &mut Tx, with: impl X) -> Answer { body }",
+    );
+    for part in [
+        "fn f_call(&self,) -> ::core::result::Result<::idem::__private::CallRef<
+            <Answer as ::idem::__private::Answer>::Ok, <Answer as ::idem::__private::Answer>::Err>,",
+        "Scope::fixed(\"a\")",
+        "&[],",
+        ".recording_all()",
+    ] {
+        fixed.must_have(part);
+    }
+    assert!(!expand(ARGS, ITEM).has("CallRef"));
+}
+
+#[test]
 fn mac_09_the_work_inside_a_boxed_future_is_wrapped() {
     let item = "fn f<'a>(&'a self, id: u64, __arg1: Path) -> Pin<Box<dyn Future<Output = Result<u8, E>> + Send + 'a>> {
         Box::pin(async move {

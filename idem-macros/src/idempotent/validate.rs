@@ -7,6 +7,7 @@ use syn::{Expr, GenericParam, Safety, Signature, Type};
 use super::access::Access;
 use super::answer;
 use super::args::{Fingerprint, Key, KeyText, Policy, RawArgs, Ttl};
+use super::companion;
 use super::function::Function;
 use super::keys;
 use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
@@ -36,6 +37,10 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
     let payload = payload(&args, store, &function, errors);
     let mode = mode(&args, store, &function, errors);
     let keep = keep(&args, &function, errors);
+    let companion = match (&key, args.companion.given()) {
+        (Some(key), Some(companion)) => companion::plan(companion, &args, key, &function, errors),
+        _ => None,
+    };
     let (mode, operation) = (mode?, operation?);
     Some(Plan {
         krate: args.krate.value().cloned().unwrap_or_default(),
@@ -50,6 +55,7 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
             rename_self(tokens, &function.bindings)
         }),
         capture: capture(&mode, store?, &function),
+        companion,
         operation,
         mode,
         function,

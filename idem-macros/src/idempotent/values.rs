@@ -147,7 +147,8 @@ pub(super) fn tombstone(arg: &Argument) -> syn::Result<Tombstone> {
     }
 }
 
-pub(super) fn tx(arg: &Argument) -> syn::Result<Ident> {
+/// A name that is to be bound.
+pub(super) fn name(arg: &Argument) -> syn::Result<Ident> {
     let ident = match &arg.value {
         Value::Text(text) => text.parse::<Ident>().ok(),
         Value::Expr(Expr::Path(path)) => path.path.get_ident().cloned(),

@@ -138,12 +138,13 @@ impl<T, E> Contract<T, E> {
         }
     }
 
-    pub(super) fn decode(&self, call: &Call, envelope: &[u8]) -> Result<Result<T, E>, Error> {
+    /// What a record holds, for an outcome type of this schema version.
+    pub(crate) fn decode(&self, schema: u32, envelope: &[u8]) -> Result<Result<T, E>, Error> {
         if !outcome::is_err(envelope) {
-            return (self.decode)(envelope, call.schema()).map(Ok);
+            return (self.decode)(envelope, schema).map(Ok);
         }
         match &self.recording {
-            Some(recording) => (recording.decode)(envelope, call.schema()).map(Err),
+            Some(recording) => (recording.decode)(envelope, schema).map(Err),
             None => Err(Error::new(ErrorKind::OutcomeUndecodable)
                 .detail("an error is recorded and this build records none (`record_err`)")
                 .effect_is(crate::Effect::None)),

@@ -151,19 +151,16 @@ pub async fn enter<T, E, A: Access>(
         Ok(Step::Replay(replay)) => {
             let recorded_at = replay.recorded_at;
             let answer = replay.answer(contract);
-            report.answered(
-                id,
-                match &answer {
-                    Ok(_) => Answered::Replay { recorded_at },
-                    Err(_) => Answered::Refused,
-                },
-            );
+            match &answer {
+                Ok(_) => report.answered(id, Answered::Replay { recorded_at }),
+                Err(error) => report.refused(id, error.kind()),
+            }
             Entered::Answer(
                 answer.unwrap_or_else(|error| contract.refuse_early(error, id, &report)),
             )
         }
         Err(error) => {
-            report.answered(id, Answered::Refused);
+            report.refused(id, error.kind());
             Entered::Answer(contract.refuse_early(error, id, &report))
         }
     }
@@ -205,7 +202,7 @@ pub async fn leave<T, E, A: Access>(
 impl Replay {
     fn answer<T, E>(self, contract: &Contract<T, E>) -> Result<Result<T, E>, Error> {
         contract
-            .decode(&self.call, &self.outcome)
+            .decode(self.call.schema(), &self.outcome)
             .map_err(|error| self.call.name(error))
     }
 }

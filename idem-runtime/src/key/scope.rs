@@ -12,6 +12,8 @@ pub const MAX_SCOPE_CHARS: usize = 200;
 #[derive(Debug)]
 pub struct Scope {
     fixed: Option<&'static str>,
+    /// The function that the scope is derived for, if it is another one than the enclosing.
+    beside: Option<&'static str>,
     derived: OnceLock<String>,
 }
 
@@ -21,6 +23,7 @@ impl Scope {
     pub const fn fixed(name: &'static str) -> Self {
         Self {
             fixed: Some(name),
+            beside: None,
             derived: OnceLock::new(),
         }
     }
@@ -30,6 +33,18 @@ impl Scope {
     pub const fn derived() -> Self {
         Self {
             fixed: None,
+            beside: None,
+            derived: OnceLock::new(),
+        }
+    }
+
+    /// The path of the function `name`, which stands in the same module or impl block as the
+    /// enclosing one.
+    #[must_use]
+    pub const fn beside(name: &'static str) -> Self {
+        Self {
+            fixed: None,
+            beside: Some(name),
             derived: OnceLock::new(),
         }
     }
@@ -42,9 +57,13 @@ impl Scope {
     pub(crate) fn resolve<Here>(&self) -> &str {
         match self.fixed {
             Some(name) => name,
-            None => self
-                .derived
-                .get_or_init(|| enclosing_path(type_name::<Here>())),
+            None => self.derived.get_or_init(|| {
+                let path = enclosing_path(type_name::<Here>());
+                match self.beside {
+                    Some(name) => sibling(&path, name),
+                    None => path,
+                }
+            }),
         }
     }
 }
@@ -56,9 +75,26 @@ fn enclosing_path(item: &str) -> String {
     parent.replace("::{{closure}}", "")
 }
 
+/// The path of the function `name` beside that of `path`.
+fn sibling(path: &str, name: &str) -> String {
+    match path.rsplit_once("::") {
+        Some((parent, _)) => format!("{parent}::{name}"),
+        None => name.to_owned(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::enclosing_path;
+    use super::{enclosing_path, sibling};
+
+    #[test]
+    fn a_sibling_differs_in_its_name_alone() {
+        assert_eq!(sibling("shop::pay_call", "pay"), "shop::pay");
+        assert_eq!(
+            sibling("shop::<impl shop::A<T>>::pay_call", "pay"),
+            "shop::<impl shop::A<T>>::pay"
+        );
+    }
 
     #[test]
     fn closures_of_async_functions_are_no_part_of_the_identity() {

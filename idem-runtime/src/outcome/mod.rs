@@ -131,6 +131,13 @@ pub fn oversize(bytes: u64) -> Bytes {
     out.into()
 }
 
+/// The envelope of a value that is JSON already.
+pub(crate) fn json(payload: &str) -> Bytes {
+    let mut out = envelope::header(Kind::Ok, CodecId::Json as u8, 0).to_vec();
+    out.extend_from_slice(payload.as_bytes());
+    out.into()
+}
+
 /// The size of what is encoded in the envelope.
 pub(crate) fn payload_bytes(envelope: &[u8]) -> u64 {
     envelope.len().saturating_sub(envelope::HEADER_BYTES) as u64

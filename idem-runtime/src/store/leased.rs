@@ -303,6 +303,9 @@ pub struct Stored {
     pub key_text: Option<String>,
     /// When it was first reserved.
     pub created_at: Moment,
+    /// The store's time at the look-up; without it nobody can tell whether a lease is over, nor how
+    /// long an outcome is still kept.
+    pub read_at: Option<Moment>,
 }
 
 impl Stored {
@@ -321,6 +324,7 @@ impl Stored {
             scope: request.scope.to_owned(),
             key_text: request.key_text.map(str::to_owned),
             created_at: now,
+            read_at: None,
         }
     }
 
@@ -328,7 +332,7 @@ impl Stored {
     #[must_use]
     pub fn as_of(self, now: Moment) -> Option<Self> {
         let record = self.record.as_of(now)?;
-        Some(Self { record, ..self })
+        Some(Self { record, ..self }.read_at(now))
     }
 
     /// A record and what people read of it.
@@ -344,7 +348,15 @@ impl Stored {
             scope,
             key_text,
             created_at,
+            read_at: None,
         }
+    }
+
+    /// As it was looked up at `now` by the store's clock.
+    #[must_use]
+    pub fn read_at(mut self, now: Moment) -> Self {
+        self.read_at = Some(now);
+        self
     }
 }
 

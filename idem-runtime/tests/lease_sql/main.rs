@@ -11,6 +11,7 @@ mod conformance;
 mod faults;
 mod mariadb;
 mod processes;
+mod status;
 mod support;
 mod table;
 mod together;

@@ -18,5 +18,6 @@ mod on_mysql;
 mod schema;
 mod server;
 mod service;
+mod status;
 mod storms;
 mod versions;

@@ -128,7 +128,7 @@ pub(crate) async fn add(tx: &mut MySqlTransaction<'_>, account: i32) -> Result<(
 }
 
 #[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
-    ttl = "1h", wait = "20s", store = "tx")]
+    ttl = "1h", wait = "20s", store = "tx", companion = pay_call)]
 pub(crate) async fn pay(
     tx: &mut MySqlTransaction<'_>,
     no: &str,

@@ -18,5 +18,6 @@ mod processes;
 mod replicas;
 mod requests;
 mod settings;
+mod status;
 mod support;
 mod ttl;

@@ -16,6 +16,7 @@ mod memory;
 mod owned;
 mod processes;
 mod redis;
+mod status;
 mod support;
 mod tombstone;
 mod transaction;

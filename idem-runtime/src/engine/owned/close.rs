@@ -6,13 +6,12 @@ use sqlx::error::DatabaseError;
 use sqlx::{Pool, Transaction};
 
 use super::commit::{commit, record_alone};
-use super::{OwnedRun, depart, jitter, replayed};
+use super::{OwnedRun, depart, jitter, refused, replayed};
 use crate::engine::behind::Behind;
 use crate::engine::coalesce::Leader;
 use crate::engine::transaction::{self, polling};
 use crate::engine::{Contract, Driven, Ending, Settlement, Step, too_large};
 use crate::error::{Effect, Error, ErrorKind};
-use crate::observe::Answered;
 use crate::operation::Call;
 use crate::protocol::Owner;
 use crate::store::sql::{Dialect, Records};
@@ -71,16 +70,14 @@ pub async fn close_or_again<T, E, D: Dialect>(
     tokio::time::sleep(jitter(call.retries() - retries + 1)).await;
     let mut polling = polling(&call);
     let step = depart(&pool, &records, behind, call, leader, &mut polling).await;
-    let (answered, answer) = match step {
+    Closed::Replay(match step {
         Ok(Step::Run(mut run)) => {
             run.retries = retries - 1;
             return Closed::Again(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract, &report),
-        Err(error) => (Answered::Refused, contract.refuse_early(error, id, &report)),
-    };
-    report.answered(id, answered);
-    Closed::Replay(answer)
+        Err(error) => refused(error, id, contract, &report),
+    })
 }
 
 /// What it takes to begin again.

@@ -16,6 +16,7 @@ use super::finish::run_to_end;
 use super::transaction::{Look, RETRY_AFTER, completed, look, polling, replay};
 use super::{Contract, Driver, Entered, Replay, Run, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind};
+use crate::key::RecordId;
 use crate::observe::{Answered, Report};
 use crate::operation::{Call, InProgress};
 use crate::protocol::Owner;
@@ -43,6 +44,48 @@ impl<D: Dialect> OwnedRun<D> {
     /// The transaction, for the body.
     pub fn transaction(&mut self) -> &mut Transaction<'static, D> {
         &mut self.tx
+    }
+}
+
+/// A run whose transaction is elsewhere.
+pub(crate) struct Apart<D: Dialect> {
+    pool: Pool<D>,
+    records: Records,
+    call: Call,
+    running: Running,
+    leader: Leader,
+    behind: Behind,
+    retries: u32,
+}
+
+impl<D: Dialect> OwnedRun<D> {
+    /// The transaction by itself, for a body that must own it.
+    pub(crate) fn apart(self) -> (Transaction<'static, D>, Apart<D>) {
+        let apart = Apart {
+            pool: self.pool,
+            records: self.records,
+            call: self.call,
+            running: self.running,
+            leader: self.leader,
+            behind: self.behind,
+            retries: self.retries,
+        };
+        (self.tx, apart)
+    }
+}
+
+impl<D: Dialect> Apart<D> {
+    pub(crate) fn with(self, tx: Transaction<'static, D>) -> OwnedRun<D> {
+        OwnedRun {
+            tx,
+            pool: self.pool,
+            records: self.records,
+            call: self.call,
+            running: self.running,
+            leader: self.leader,
+            behind: self.behind,
+            retries: self.retries,
+        }
     }
 }
 
@@ -76,29 +119,37 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
             take_off(pool.pool(), pool.records(), behind, call).await
         }
     };
-    let (answered, answer) = match step {
+    Entered::Answer(match step {
         Ok(Step::Run(run)) => {
             report.answered(id, Answered::FirstRun);
             return Entered::Run(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract, &report),
-        Err(error) => (Answered::Refused, contract.refuse_early(error, id, &report)),
-    };
-    report.answered(id, answered);
-    Entered::Answer(answer)
+        Err(error) => refused(error, id, contract, &report),
+    })
 }
 
-/// The answer of a replay, and how it counts.
-fn replayed<T, E>(
-    replay: Replay,
+/// The answer of a replay.
+fn replayed<T, E>(replay: Replay, contract: &Contract<T, E>, report: &Report) -> Result<T, E> {
+    let (id, recorded_at) = (replay.call.id(), replay.recorded_at);
+    match replay.answer(contract) {
+        Ok(answer) => {
+            report.answered(id, Answered::Replay { recorded_at });
+            answer
+        }
+        Err(error) => refused(error, id, contract, report),
+    }
+}
+
+/// The answer of a call whose body does not run.
+fn refused<T, E>(
+    error: Error,
+    id: RecordId,
     contract: &Contract<T, E>,
     report: &Report,
-) -> (Answered, Result<T, E>) {
-    let (recorded_at, id) = (replay.recorded_at, replay.call.id());
-    match replay.answer(contract) {
-        Ok(answer) => (Answered::Replay { recorded_at }, answer),
-        Err(error) => (Answered::Refused, contract.refuse_early(error, id, report)),
-    }
+) -> Result<T, E> {
+    report.refused(id, error.kind());
+    contract.refuse_early(error, id, report)
 }
 
 /// A transaction for a backstop to look in, beside any call: it is rolled back.

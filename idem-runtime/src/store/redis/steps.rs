@@ -389,7 +389,10 @@ impl Store for RedisStore {
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
         let key = record::key(&self.inner.prefix, id);
         match self.look(&key, self.deadline()).await? {
-            Some(looked) => record::stored(looked.value, looked.goes_at),
+            Some(looked) => {
+                let stored = record::stored(looked.value, looked.goes_at)?;
+                Ok(stored.map(|stored| stored.read_at(looked.now)))
+            }
             None => Ok(None),
         }
     }

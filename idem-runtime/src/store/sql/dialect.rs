@@ -24,6 +24,8 @@ pub struct Statements {
     pub(crate) read: SqlStr,
     /// Reads what is committed, outside a transaction, without waiting for one.
     pub(crate) peek: SqlStr,
+    /// The same with the moment of the reservation, for whoever asks how a call stands.
+    pub(crate) status: SqlStr,
     pub(crate) take_over: SqlStr,
     pub(crate) complete: SqlStr,
     pub(crate) release: SqlStr,
@@ -125,6 +127,16 @@ pub(super) struct TimeLeft {
 }
 
 impl TimeLeft {
+    /// Of its key.
+    pub(super) fn ends(self) -> Option<i64> {
+        let ends = match (self.outcome, self.key) {
+            (Some(outcome), Some(key)) if outcome < key => Some(key),
+            (outcome, _) => outcome,
+        };
+        // What stands for ever in a column that has a value.
+        ends.filter(|micros| *micros < FOREVER_MILLIS / 2 * 1000)
+    }
+
     pub(super) fn is_over(self) -> bool {
         self.outcome.is_some_and(|left| left <= 0) && self.key.is_none_or(|left| left <= 0)
     }
@@ -150,13 +162,48 @@ pub struct Row {
     /// Until when a copy of it may be answered from.
     #[cfg_attr(not(feature = "tiered"), allow(dead_code))]
     pub(crate) until: Until,
+    /// Until when its key is known.
+    pub(crate) ends: Until,
     /// Whether it is certainly committed: not written by the transaction that reads it.
     #[cfg_attr(not(feature = "tiered"), allow(dead_code))]
     pub(crate) committed: bool,
 }
 
+/// Who is at a record that is not committed, as far as the database tells.
+#[doc(hidden)]
+#[derive(Debug, Clone, Default)]
+#[non_exhaustive]
+pub struct AtIt {
+    pub(crate) owner: Option<Owner>,
+    pub(crate) since: Option<Moment>,
+    pub(crate) connection: Option<String>,
+}
+
+/// What a database tells of a call that runs in another transaction.
+#[doc(hidden)]
+pub trait Watched: Database {
+    /// Whether it tells which record a transaction is at. Where there is one writer at a time it
+    /// only tells that there is one.
+    const TELLS_RECORDS: bool;
+
+    /// The row with the moment of its reservation, by the statement `status`.
+    fn status(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> impl Future<Output = Result<Option<(Row, Option<Moment>)>, sqlx::Error>> + Send;
+
+    /// Who is, or may be, at the record. `inside`: asked in a transaction, which must stay as it is.
+    fn at_it(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+        inside: bool,
+    ) -> impl Future<Output = Result<Option<AtIt>, sqlx::Error>> + Send;
+}
+
 /// What differs between databases. Sealed: a database is added here.
-pub trait Dialect: Database + sealed::Sealed {
+pub trait Dialect: Watched + sealed::Sealed {
     /// Where a [`Records`](super::Records) keeps this database's statements.
     #[doc(hidden)]
     const INDEX: usize;

@@ -22,7 +22,7 @@ pub mod sqlite;
 
 pub use admin::Completed;
 pub(crate) use dialect::classify;
-pub use dialect::{Dialect, Inserted, NewRow, Row, Statements, Times};
+pub use dialect::{AtIt, Dialect, Inserted, NewRow, Row, Statements, Times, Watched};
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 pub use lease::LeasedSql;
 pub(crate) use names::{checked_name, checked_table};

@@ -33,6 +33,7 @@
 //! See `docs/protocol.md`.
 
 pub(crate) mod setup;
+mod watched;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
@@ -83,6 +84,11 @@ impl Dialect for MySql {
             // The insert that found the row has locked it for us, so this neither waits nor locks a gap.
             read: sql(&format!("{READ} LOCK IN SHARE MODE")),
             peek: sql(READ),
+            status: sql(&READ.replacen(
+                " FROM",
+                ", TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) DIV 1000 FROM",
+                1,
+            )),
             // Each of two duplicates holds the row shared: without any wait both would be refused for
             // as long as both transactions live. With one, the server ends one of them (1213).
             // By the index on the expiry it would lock the rows beside it.
@@ -364,6 +370,7 @@ fn from_row(row: &MySqlRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
         is_over: time.is_over(),
         is_gone: time.is_gone(outcome),
         until: Until::left_micros(asked_at, time.outcome),
+        ends: Until::left_micros(asked_at, time.ends()),
         // There is no telling a row of this very transaction from one committed before it, but rows
         // of other processes are committed.
         committed: !owner.is_of_this_process(),

@@ -6,6 +6,7 @@
 //! See `docs/protocol.md`.
 
 pub(super) mod setup;
+mod watched;
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -38,6 +39,9 @@ impl Dialect for Postgres {
         let sql = |template: &str| statement(&template.replace("{ends}", ENDS), table);
         let peek = sql("SELECT fingerprint, owner, outcome, completed_at, \
              expires_at, known_until, clock_timestamp(), true FROM {table} WHERE id = $1");
+        let status = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             expires_at, known_until, clock_timestamp(), true, created_at \
+             FROM {table} WHERE id = $1");
         Statements {
             insert: sql(
                 "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete) \
@@ -49,6 +53,7 @@ impl Dialect for Postgres {
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
                  expires_at, known_until, clock_timestamp(), age(xmin) > 0 FROM {table} WHERE id = $1"),
             peek,
+            status,
             take_over: sql(
                 "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
                  incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
@@ -103,18 +108,7 @@ impl Dialect for Postgres {
             .bind(uuid(id))
             .fetch_all(conn)
             .await?;
-        // An older snapshot still shows a row that has been removed since, beside the transaction's
-        // own: the newest counts, and one that is unfinished is newer than any outcome. Sorting here
-        // spares every replay a sort in the database.
-        let mut newest: Option<Row> = None;
-        for row in &rows {
-            let row = from_row(row, asked_at)?;
-            let age = |row: &Row| (row.outcome.is_none(), row.recorded_at);
-            if newest.as_ref().is_none_or(|kept| age(&row) > age(kept)) {
-                newest = Some(row);
-            }
-        }
-        Ok(newest)
+        newest(&rows, |row| from_row(row, asked_at), |row| row)
     }
 
     async fn take_over(
@@ -210,6 +204,25 @@ impl Dialect for Postgres {
     }
 }
 
+/// An older snapshot still shows a row that has been removed since, beside the transaction's own: the
+/// newest counts, and one that is unfinished is newer than any outcome. Sorting here spares every
+/// replay a sort in the database.
+fn newest<T>(
+    rows: &[PgRow],
+    read: impl Fn(&PgRow) -> Result<T, sqlx::Error>,
+    row: impl Fn(&T) -> &Row,
+) -> Result<Option<T>, sqlx::Error> {
+    let age = |of: &T| (row(of).outcome.is_none(), row(of).recorded_at);
+    let mut newest: Option<T> = None;
+    for found in rows {
+        let found = read(found)?;
+        if newest.as_ref().is_none_or(|kept| age(&found) > age(kept)) {
+            newest = Some(found);
+        }
+    }
+    Ok(newest)
+}
+
 fn uuid(id: RecordId) -> Uuid {
     Uuid::from_bytes(*id.as_bytes())
 }
@@ -258,6 +271,7 @@ fn from_row(row: &PgRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
         is_over: time.is_over(),
         is_gone: time.is_gone(outcome),
         until: Until::left_micros(asked_at, time.outcome),
+        ends: Until::left_micros(asked_at, time.ends()),
         committed: row.try_get(7)?,
     })
 }

@@ -7,6 +7,7 @@
 //! [`ErrorKind::RetryTransaction`] at once. `foreign_keys` must stay on, as sqlx sets it.
 
 pub(super) mod setup;
+mod watched;
 
 use std::sync::OnceLock;
 use std::time::Instant;
@@ -50,6 +51,8 @@ impl Dialect for Sqlite {
                  VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
             ),
             peek: read.clone(),
+            status: sql("SELECT fingerprint, owner, outcome, completed_at, \
+             expires_at - {now}, known_until - {now}, created_at FROM {table} WHERE id = ?1"),
             read,
             take_over: sql(
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
@@ -233,6 +236,7 @@ fn from_row(row: &SqliteRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
         is_over: time.is_over(),
         is_gone,
         until: Until::left_micros(asked_at, time.outcome),
+        ends: Until::left_micros(asked_at, time.ends()),
         // There is no telling a row of this very transaction from one committed before it, but rows
         // of other processes are committed.
         committed: !owner.is_of_this_process(),

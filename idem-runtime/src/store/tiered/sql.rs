@@ -73,6 +73,12 @@ impl<F: Front> Tier<F> {
     }
 }
 
+impl<D: Dialect, F: Front> OverPool<'_, D, F> {
+    pub(crate) fn tier(&self) -> &Tier<F> {
+        self.tier
+    }
+}
+
 impl<'t, D: Dialect, F: Front> OverTx<'t, '_, '_, D, F> {
     /// Notes the outcome of a first run, to be put into the front once the transaction is committed:
     /// `store = "self.front.over(tx).noting(after)"`.

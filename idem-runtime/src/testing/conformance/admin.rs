@@ -6,7 +6,7 @@ use crate::protocol::State;
 use crate::retention::Retention;
 use crate::store::{Held, Request, Reserved, Store};
 
-/// A look-up shows who holds a record, for what, and until when.
+/// A look-up shows who holds a record, for what, and until when, and the store's time.
 pub async fn lookup_shows_a_reservation<S: Store>(harness: &Harness<S>) {
     let id = harness.fresh();
     let nothing = harness.lookup(id).await;
@@ -32,12 +32,13 @@ pub async fn lookup_shows_a_reservation<S: Store>(harness: &Harness<S>) {
             && stored.record.fence == held.fence
             && stored.record.fingerprint == held.fingerprint
             && lease_until.is_some()
+            && stored.read_at.is_some()
             && stored.scope == "shop::pay"
             && stored.key_text.as_deref() == Some("order:7/ü")
     });
     law(
         right,
-        "a look-up shows owner, fence, payload, lease, operation and key of a reservation",
+        "a look-up shows owner, fence, payload, lease, operation and key of a reservation, and the time",
         "operators cannot see who holds a key",
         &shown,
     );

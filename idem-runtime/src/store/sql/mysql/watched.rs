@@ -1,0 +1,60 @@
+//! Who is at a record: a dirty read shows the row that is not committed, and locks nothing.
+
+use std::time::Instant;
+
+use sqlx::mysql::{MySql, MySqlRow};
+use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, SqlStr};
+
+use super::from_row;
+use crate::clock::Moment;
+use crate::key::RecordId;
+use crate::store::sql::dialect::{AtIt, Row, Watched};
+
+impl Watched for MySql {
+    const TELLS_RECORDS: bool = true;
+
+    async fn status(
+        conn: &mut MySqlConnection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> Result<Option<(Row, Option<Moment>)>, sqlx::Error> {
+        let asked_at = Instant::now();
+        let ask = sqlx::query(sql.clone()).bind(id.as_bytes().as_slice());
+        let row = ask.fetch_optional(conn).await?;
+        row.map(|row| read(&row, asked_at)).transpose()
+    }
+
+    async fn at_it(
+        conn: &mut MySqlConnection,
+        sql: &SqlStr,
+        id: RecordId,
+        inside: bool,
+    ) -> Result<Option<AtIt>, sqlx::Error> {
+        if inside {
+            return Ok(None);
+        }
+        // Both in one packet: the level must not be left to somebody else's transaction. A packet of
+        // several statements takes no arguments; the id is sixteen bytes of our own.
+        let status = sql.as_str().replace('?', &format!("X'{id}'"));
+        let dirty = format!("SET TRANSACTION ISOLATION LEVEL READ UNCOMMITTED; {status}");
+        let asked_at = Instant::now();
+        let row = sqlx::raw_sql(AssertSqlSafe(dirty))
+            .fetch_optional(conn)
+            .await?;
+        let row = row.map(|row| read(&row, asked_at)).transpose()?;
+        // One that is over is a committed one, or about to be.
+        Ok(row
+            .filter(|(row, _)| !row.is_over)
+            .map(|(row, since)| AtIt {
+                owner: Some(row.owner),
+                since,
+                connection: None,
+            }))
+    }
+}
+
+fn read(row: &MySqlRow, asked_at: Instant) -> Result<(Row, Option<Moment>), sqlx::Error> {
+    let since: Option<i64> = row.try_get(6)?;
+    let since = since.and_then(|millis| u64::try_from(millis).ok());
+    Ok((from_row(row, asked_at)?, since.map(Moment::from_millis)))
+}

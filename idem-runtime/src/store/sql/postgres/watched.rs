@@ -1,0 +1,68 @@
+//! Who is at a record: whoever holds its advisory lock.
+
+use std::time::Instant;
+
+use sqlx::postgres::Postgres;
+use sqlx::{PgConnection, Row as _, SqlStr};
+
+use super::{from_row, micros, newest, uuid};
+use crate::clock::Moment;
+use crate::key::RecordId;
+use crate::store::sql::dialect::{AtIt, Row, Watched};
+
+/// Reading the lock table takes none of the locks in it: nobody is refused because somebody asks.
+const HOLDER: &str = "SELECT held.pid, by.application_name, host(by.client_addr), by.xact_start \
+     FROM pg_locks AS held LEFT JOIN pg_stat_activity AS by ON by.pid = held.pid \
+     WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted \
+     AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
+     AND held.classid::int8 = $1 AND held.objid::int8 = $2 \
+     AND held.pid IS DISTINCT FROM pg_backend_pid() LIMIT 1";
+
+impl Watched for Postgres {
+    const TELLS_RECORDS: bool = true;
+
+    async fn status(
+        conn: &mut PgConnection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> Result<Option<(Row, Option<Moment>)>, sqlx::Error> {
+        let asked_at = Instant::now();
+        let ask = sqlx::query(sql.clone()).bind(uuid(id));
+        let rows = ask.fetch_all(conn).await?;
+        let read = |row: &_| Ok((from_row(row, asked_at)?, micros(row, 8)?.map(moment)));
+        newest(&rows, read, |(row, _)| row)
+    }
+
+    async fn at_it(
+        conn: &mut PgConnection,
+        _sql: &SqlStr,
+        id: RecordId,
+        _inside: bool,
+    ) -> Result<Option<AtIt>, sqlx::Error> {
+        let lock = id.lock_number().cast_unsigned();
+        let holder = sqlx::query(HOLDER)
+            .bind((lock >> 32).cast_signed())
+            .bind((lock & u64::from(u32::MAX)).cast_signed())
+            .fetch_optional(conn)
+            .await?;
+        let Some(row) = holder else {
+            return Ok(None);
+        };
+        // A transaction that is only prepared has no process any more.
+        let process = row.try_get::<Option<i32>, _>(0)?;
+        let application = row.try_get::<Option<&str>, _>(1)?.unwrap_or_default();
+        let address = row.try_get::<Option<&str>, _>(2)?;
+        Ok(Some(AtIt {
+            owner: None,
+            since: micros(&row, 3)?.map(moment),
+            connection: process.map(|process| {
+                let from = address.map_or_else(String::new, |address| format!(" from {address}"));
+                format!("process {process} \"{application}\"{from}")
+            }),
+        }))
+    }
+}
+
+fn moment(micros: i64) -> Moment {
+    Moment::from_millis(u64::try_from(micros.div_euclid(1000)).unwrap_or(0))
+}

@@ -1,0 +1,69 @@
+//! Who is at a record: there is one writer at a time, and nobody sees what it writes.
+
+use std::time::Instant;
+
+use sqlx::sqlite::Sqlite;
+use sqlx::{AssertSqlSafe, Row as _, SqlStr, SqliteConnection};
+
+use super::from_row;
+use crate::clock::Moment;
+use crate::error::ErrorKind;
+use crate::key::RecordId;
+use crate::store::sql::dialect::{AtIt, Dialect, Row, Watched};
+
+impl Watched for Sqlite {
+    const TELLS_RECORDS: bool = false;
+
+    async fn status(
+        conn: &mut SqliteConnection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> Result<Option<(Row, Option<Moment>)>, sqlx::Error> {
+        let asked_at = Instant::now();
+        let ask = sqlx::query(sql.clone()).bind(id.as_bytes().to_vec());
+        let Some(row) = ask.fetch_optional(conn).await? else {
+            return Ok(None);
+        };
+        let since = u64::try_from(row.try_get::<i64, _>(6)?).ok();
+        Ok(Some((
+            from_row(&row, asked_at)?,
+            since.map(Moment::from_millis),
+        )))
+    }
+
+    /// Takes the writer's place for a moment, without waiting for it.
+    async fn at_it(
+        conn: &mut SqliteConnection,
+        _sql: &SqlStr,
+        _id: RecordId,
+        inside: bool,
+    ) -> Result<Option<AtIt>, sqlx::Error> {
+        if inside {
+            return Ok(None);
+        }
+        let patience: i64 = sqlx::query_scalar("PRAGMA busy_timeout")
+            .fetch_one(&mut *conn)
+            .await?;
+        sqlx::raw_sql("PRAGMA busy_timeout = 0")
+            .execute(&mut *conn)
+            .await?;
+        let taken = sqlx::raw_sql("BEGIN IMMEDIATE").execute(&mut *conn).await;
+        if taken.is_ok() {
+            sqlx::raw_sql("ROLLBACK").execute(&mut *conn).await?;
+        }
+        let patience = format!("PRAGMA busy_timeout = {patience}");
+        sqlx::raw_sql(AssertSqlSafe(patience))
+            .execute(&mut *conn)
+            .await?;
+        match taken {
+            Ok(_) => Ok(None),
+            Err(error) if is_busy(&error) => Ok(Some(AtIt::default())),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+fn is_busy(error: &sqlx::Error) -> bool {
+    let code = error.as_database_error().and_then(|error| error.code());
+    code.is_some_and(|code| Sqlite::kind_of_code(&code) == ErrorKind::RetryTransaction)
+}

@@ -1,0 +1,159 @@
+//! How a call stands, asked without running it.
+
+use std::time::Duration;
+
+use idem_runtime::ErrorKind;
+use idem_runtime::status::{Completed, Holder, Status};
+
+use crate::server::Database;
+use crate::service::{Body, Paid, Then, pay, pay_and_commit, pay_call, pay_or_be_refused};
+
+const NEVER: Duration = Duration::from_secs(600);
+
+async fn asked(db: &Database, no: &str) -> Status<Paid> {
+    pay_call(no).unwrap().status(&db.pool).await.unwrap()
+}
+
+#[track_caller]
+fn running(status: Status<Paid>) -> Holder {
+    match status {
+        Status::InProgress(holder) => holder,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn done(status: Status<Paid>) -> Completed<Paid> {
+    match status {
+        Status::Completed(done) => done,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn a_running_call_is_seen_by_a_dirty_read_and_nothing_is_locked() {
+    let db = Database::fresh().await;
+    let body = Body::default();
+    assert!(asked(&db, "1").await.is_absent());
+    let mut tx = db.pool.begin().await.unwrap();
+    body.drop_in_pause(pay(&mut tx, "1", 100, body.then(Then::Pause(NEVER))))
+        .await;
+    let holder = running(asked(&db, "1").await);
+    assert!(
+        holder.owner.is_some() && holder.since.is_some(),
+        "{holder:?}"
+    );
+    assert!(asked(&db, "2").await.is_absent());
+    let error = pay_call("1").unwrap().forget(&db.pool).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InProgress);
+    tx.rollback().await.unwrap();
+    assert!(asked(&db, "1").await.is_absent());
+    // The level of the session is as it was.
+    for _ in 0..10 {
+        let mut tx = db.pool.begin().await.unwrap();
+        let level: String = sqlx::query_scalar("SELECT @@SESSION.tx_isolation")
+            .fetch_one(&mut *tx)
+            .await
+            .unwrap();
+        assert_eq!(level, "REPEATABLE-READ");
+        let dirty: i64 = sqlx::query_scalar("SELECT COUNT(*) FROM orders")
+            .fetch_one(&mut *tx)
+            .await
+            .unwrap();
+        assert_eq!(dirty, 0);
+    }
+}
+
+#[tokio::test]
+async fn what_is_recorded_counts_when_it_is_committed() {
+    let db = Database::fresh().await;
+    let body = Body::default();
+    let mut tx = db.pool.begin().await.unwrap();
+    let paid = pay(&mut tx, "1", 100, body.clone()).await.unwrap();
+    running(asked(&db, "1").await);
+    let inside = pay_call("1").unwrap().status(&mut tx).await.unwrap();
+    assert_eq!(done(inside).outcome.unwrap(), paid);
+    tx.commit().await.unwrap();
+    let completed = done(asked(&db, "1").await);
+    assert_eq!(completed.outcome.unwrap(), paid);
+    assert!(completed.recorded_at.is_some());
+    // Over, and taken over again.
+    sqlx::query("UPDATE idem_record SET expires_at = created_at - INTERVAL 1 SECOND")
+        .execute(&db.pool)
+        .await
+        .unwrap();
+    assert!(asked(&db, "1").await.is_absent());
+    let mut tx = db.pool.begin().await.unwrap();
+    pay(&mut tx, "1", 100, body.clone()).await.unwrap();
+    running(asked(&db, "1").await);
+    tx.commit().await.unwrap();
+    assert!(pay_call("1").unwrap().forget(&db.pool).await.unwrap());
+    assert!(asked(&db, "1").await.is_absent());
+    assert!(!pay_call("1").unwrap().forget(&db.pool).await.unwrap());
+}
+
+#[tokio::test]
+async fn what_was_committed_midway_is_abandoned_until_it_is_forgotten() {
+    let db = Database::fresh().await;
+    let body = Body::default();
+    let mut tx = db.pool.begin().await.unwrap();
+    body.drop_in_pause(pay(&mut tx, "1", 100, body.then(Then::Pause(NEVER))))
+        .await;
+    tx.commit().await.unwrap();
+    let status = asked(&db, "1").await;
+    let Status::Abandoned(holder) = status else {
+        panic!("{status:?}");
+    };
+    assert!(holder.owner.is_some() && holder.since.is_some());
+    assert!(pay_call("1").unwrap().forget(&db.pool).await.unwrap());
+    pay_and_commit(&db.pool, "1", 100, body.clone())
+        .await
+        .unwrap();
+    done(asked(&db, "1").await);
+}
+
+#[tokio::test]
+async fn a_hundred_questions_refuse_nobody() {
+    let db = Database::fresh().await;
+    let ask = async {
+        for n in 0..100 {
+            let _ = asked(&db, &n.to_string()).await;
+        }
+    };
+    let calls = async {
+        for n in 0..100 {
+            let mut tx = db.pool.begin().await.unwrap();
+            let no = n.to_string();
+            let paid = pay_or_be_refused(&mut tx, &no, 1, Body::default()).await;
+            paid.unwrap();
+            tx.commit().await.unwrap();
+        }
+    };
+    tokio::join!(ask, calls);
+    assert_eq!(db.orders().await, 100);
+}
+
+/// Between the question who is at it and the one what is committed lies the commit.
+#[tokio::test]
+async fn a_call_that_ends_while_it_is_asked_for_is_never_absent() {
+    let db = Database::fresh().await;
+    for n in 0..100 {
+        let no = n.to_string();
+        let pay = async {
+            let paid = pay_and_commit(&db.pool, &no, 1, Body::default()).await;
+            paid.unwrap();
+        };
+        let ask = async {
+            let mut begun = false;
+            loop {
+                match asked(&db, &no).await {
+                    Status::Completed(_) => return,
+                    Status::InProgress(_) => begun = true,
+                    Status::Absent => assert!(!begun, "absent after it was in progress"),
+                    other => panic!("{other:?}"),
+                }
+            }
+        };
+        tokio::join!(pay, ask);
+    }
+}

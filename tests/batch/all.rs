@@ -1,0 +1,219 @@
+//! All items or none.
+
+use std::panic::AssertUnwindSafe;
+use std::sync::Arc;
+
+use futures_util::FutureExt as _;
+use idem::ErrorKind;
+use idem::batch::BatchError;
+
+use super::calls::{all, all_in, each, pay};
+use super::db::{Fresh, NAME, begin};
+use crate::support::{Failure, Fault, World, items, kinds, numbers};
+
+#[track_caller]
+fn item<T: std::fmt::Debug>(answer: Result<T, BatchError<Failure>>) -> (usize, bool, Failure) {
+    match answer.unwrap_err() {
+        BatchError::Item {
+            index,
+            mismatch,
+            error,
+            ..
+        } => (index, mismatch, error),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(answer: Result<T, BatchError<Failure>>) -> ErrorKind {
+    match answer.unwrap_err() {
+        BatchError::Batch(error) => error.kind(),
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test]
+async fn bat_01_the_same_key_twice() {
+    let (fresh, world) = (Fresh::open().await, World::default());
+    let report = all(&fresh.pool, "a", &items([1, 2, 1]), &world)
+        .await
+        .unwrap();
+    assert_eq!(
+        (kinds(&report).as_str(), numbers(&report)),
+        ("nnr", vec![1, 2, 1])
+    );
+    let report = all(&fresh.pool, "b", &items([1, 1]), &world).await.unwrap();
+    assert_eq!(kinds(&report), "rr");
+    // With another payload nothing of the batch is done.
+    let mut mixed = items([4, 3, 3]);
+    mixed[2].cents = 7;
+    let (index, mismatch, error) = item(all(&fresh.pool, "c", &mixed, &world).await);
+    assert_eq!((index, mismatch), (2, true));
+    assert_eq!(error.kind(), ErrorKind::FingerprintMismatch);
+    fresh.assert_once([1, 2]).await;
+}
+
+#[tokio::test]
+async fn bat_03_what_is_known_keeps_nothing_from_running() {
+    for (order, expected) in [([1, 2, 3], "rnn"), ([2, 1, 3], "nrn"), ([2, 3, 1], "nnr")] {
+        let (fresh, world) = (Fresh::open().await, World::default());
+        pay(&fresh.pool, &items([1])[0], &world).await.unwrap();
+        let report = all(&fresh.pool, "a", &items(order), &world).await.unwrap();
+        assert_eq!(
+            (kinds(&report).as_str(), numbers(&report)),
+            (expected, order.to_vec())
+        );
+        fresh.assert_once([1, 2, 3]).await;
+    }
+}
+
+#[tokio::test]
+async fn bat_04_an_item_fails_in_the_middle() {
+    for fault in [Fault::Fails, Fault::TooLarge, Fault::Panics, Fault::Hangs] {
+        let fresh = Fresh::open().await;
+        let world = World::with(3, fault);
+        let list = items(1..=5);
+        {
+            let batch = all(&fresh.pool, "a", &list, &world);
+            match fault {
+                Fault::Fails => {
+                    let (index, mismatch, error) = item(batch.await);
+                    assert_eq!((index, mismatch), (2, false));
+                    assert!(matches!(error, Failure::Busy));
+                }
+                Fault::TooLarge => {
+                    assert_eq!(item(batch.await).2.kind(), ErrorKind::OutcomeTooLarge);
+                }
+                Fault::Panics => {
+                    AssertUnwindSafe(batch).catch_unwind().await.unwrap_err();
+                }
+                Fault::Hangs => tokio::select! {
+                    report = batch => panic!("{report:?}"),
+                    () = world.hanging.notified() => {}
+                },
+            }
+        }
+        fresh.assert_once([]).await;
+        assert_eq!(fresh.run("DELETE FROM idem_record").await, 0, "{fault:?}");
+        world.heal();
+        let report = all(&fresh.pool, "a", &list, &world).await.unwrap();
+        assert_eq!(
+            (kinds(&report).as_str(), numbers(&report)),
+            ("nnnnn", vec![1, 2, 3, 4, 5])
+        );
+        // Item by item they are the same calls.
+        let report = each(&fresh.pool, "b", &items(2..=4), &world).await.unwrap();
+        assert_eq!(kinds(&report), "rrr");
+        fresh.assert_once(1..=5).await;
+    }
+}
+
+#[tokio::test]
+async fn a_batch_key_stands_for_one_list_and_a_batch_is_answered_from_its_record() {
+    let (fresh, world) = (Fresh::open().await, World::default());
+    let first = all(&fresh.pool, "a", &items([2, 1]), &world).await.unwrap();
+    for other in [vec![1, 2], vec![2], vec![]] {
+        let answer = all(&fresh.pool, "a", &items(other), &world).await;
+        assert_eq!(refused(answer), ErrorKind::FingerprintMismatch);
+    }
+    let gone = fresh
+        .run("DELETE FROM idem_record WHERE scope = 'batch.pay'")
+        .await;
+    assert_eq!(gone, 2);
+    let again = all(&fresh.pool, "a", &items([2, 1]), &world).await.unwrap();
+    assert_eq!(
+        (kinds(&again).as_str(), numbers(&again)),
+        ("rr", vec![2, 1])
+    );
+    assert_eq!(first.outcomes[0].value(), again.outcomes[0].value());
+    assert_eq!(world.runs(), 2);
+}
+
+#[tokio::test]
+async fn in_the_callers_transaction_the_caller_decides() {
+    let (fresh, world) = (Fresh::open().await, World::default());
+    let mut tx = begin(&fresh.pool).await;
+    let report = all_in(&mut tx, "a", &items([2, 1]), &world).await.unwrap();
+    assert_eq!(
+        (kinds(&report).as_str(), numbers(&report)),
+        ("nn", vec![2, 1])
+    );
+    tx.rollback().await.unwrap();
+    fresh.assert_once([]).await;
+    for expected in ["nn", "rr"] {
+        let mut tx = begin(&fresh.pool).await;
+        let report = all_in(&mut tx, "a", &items([2, 1]), &world).await.unwrap();
+        assert_eq!(kinds(&report), expected);
+        tx.commit().await.unwrap();
+    }
+    fresh.assert_once([1, 2]).await;
+}
+
+/// The caller swallows the error and commits.
+#[tokio::test]
+async fn half_a_batch_is_not_committed() {
+    let fresh = Fresh::open().await;
+    let world = World::with(2, Fault::Fails);
+    let list = items([1, 2, 3]);
+    let mut tx = begin(&fresh.pool).await;
+    let (index, ..) = item(all_in(&mut tx, "a", &list, &world).await);
+    assert_eq!(index, 1);
+    let committed = tx.commit().await;
+    world.heal();
+    if NAME == "mysql" {
+        // It cannot be refused there; it is not repeated in silence either.
+        committed.unwrap();
+        assert_eq!(
+            refused(all(&fresh.pool, "a", &list, &world).await),
+            ErrorKind::Abandoned
+        );
+    } else {
+        committed.unwrap_err();
+        fresh.assert_once([]).await;
+        let report = all(&fresh.pool, "a", &list, &world).await.unwrap();
+        assert_eq!(kinds(&report), "nnn");
+        fresh.assert_once([1, 2, 3]).await;
+    }
+}
+
+/// Two batches with the same items in opposite order, again and again: they wait for each other and do
+/// not deadlock, since they reserve in one order.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn overlapping_batches_in_opposite_order_do_not_deadlock() {
+    let (fresh, world) = (Fresh::open().await, Arc::new(World::default()));
+    for round in 0..10_u64 {
+        let numbers: Vec<u64> = (round * 10..round * 10 + 10).collect();
+        let sent = ["a", "b", "c"].map(|name| {
+            let (pool, world) = (fresh.pool.clone(), Arc::clone(&world));
+            let mut numbers = numbers.clone();
+            match name {
+                "a" => {}
+                "b" => numbers.reverse(),
+                _ => numbers.rotate_left(5),
+            }
+            tokio::spawn(async move {
+                all(&pool, &format!("{name}{round}"), &items(numbers), &world).await
+            })
+        });
+        for report in sent {
+            let report = report.await.unwrap().unwrap();
+            assert!(report.is_finished());
+        }
+    }
+    fresh.assert_once(0..100).await;
+    assert_eq!(world.runs(), 100);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn in_the_callers_transaction_it_may_be_spawned() {
+    let (fresh, world) = (Fresh::open().await, World::default());
+    let pool = fresh.pool.clone();
+    let done = tokio::spawn(async move {
+        let mut tx = begin(&pool).await;
+        let report = all_in(&mut tx, "a", &items([1]), &world).await;
+        tx.commit().await.unwrap();
+        report.unwrap().is_finished()
+    });
+    assert!(done.await.unwrap());
+    fresh.assert_once([1]).await;
+}
