@@ -4,12 +4,12 @@ pub use idem_runtime::engine::fence;
 pub use idem_runtime::observe::{Answered, Observed, observe};
 #[cfg(feature = "testing")]
 pub use idem_runtime::testing;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub use idem_runtime::version;
 pub use idem_runtime::{
     Effect, Error, ErrorKind, Retry, bytes, canonical, clock, fingerprint, key, lock, machine,
     outcome, protocol, retention, store, token,
 };
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use idem_runtime::{steps, version};
 
 pub use idem_macros::{KeyPart, StateMachine, idempotent};
 #[doc(inline)]
