@@ -6,10 +6,10 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::task::Poll;
 
+use sqlx::{Pool, SqlStr, Transaction};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
-use super::claim::transaction;
 use super::context::StepTx;
 use super::definition::Body;
 use super::error::{StepError, StepErrorKind};
@@ -88,7 +88,7 @@ where
     where
         F: Future<Output = Result<T, StepError>>,
     {
-        let tx = transaction(&self.definition.pool).await;
+        let tx = begin(&self.definition.pool).await;
         let tx = tx.map_err(|error| Failed::Step(error.into()))?;
         let lent = Arc::new(Mutex::new(tx));
         let step = StepTx {
@@ -118,11 +118,7 @@ where
         self.commit(tx, row).await
     }
 
-    async fn commit(
-        &mut self,
-        tx: sqlx::Transaction<'static, D>,
-        row: StepRow,
-    ) -> Result<(), Failed> {
+    async fn commit(&mut self, tx: Transaction<'static, D>, row: StepRow) -> Result<(), Failed> {
         let sent = Instant::now();
         let mut note = Note {
             row: Some(row),
@@ -131,8 +127,16 @@ where
         let (definition, held) = (Arc::clone(&self.definition), self.lease.held);
         let writing = note.clone();
         let committed = run_to_end(async move {
+            let mut tx = tx;
+            if let Some(unmark) = D::UNMARK
+                && let Err(error) = execute(&mut tx, unmark).await
+            {
+                let _ = tx.rollback().await;
+                return Err(Undone::RolledBack(error));
+            }
             let texts = definition.table.texts::<D>();
-            write_and_commit(tx, texts, held, definition.settings.lease, &writing).await
+            let (hold, lease) = (&texts.hold, definition.settings.lease);
+            write_and_commit(tx, texts, hold, held, lease, &writing).await
         });
         match committed.await {
             Ok(()) => {
@@ -140,7 +144,13 @@ where
                 self.written(note);
                 Ok(())
             }
-            Err(Undone::Lost) => Err(Failed::Broken(Broken::Lost)),
+            Err(Undone::Lost) => match self.lease.renew().await {
+                // Held still: it was the transaction that was not there any more.
+                Ok(true) => Err(Failed::Step(StepError::retry(
+                    "the transaction ended inside the step",
+                ))),
+                _ => Err(Failed::Broken(Broken::Lost)),
+            },
             Err(Undone::RolledBack(error)) => Err(Failed::Step(error.into())),
             Err(Undone::InDoubt(error)) => match self.resolve(&mut note, &error).await {
                 Ok(true) => Ok(()),
@@ -251,6 +261,27 @@ where
             Err(error) => self.failed(row, true, error).await,
         }
     }
+}
+
+async fn begin<D: SagaDialect>(pool: &Pool<D>) -> Result<Transaction<'static, D>, sqlx::Error> {
+    let pool = pool.clone();
+    run_to_end(async move {
+        let mut tx = D::begin(&pool).await?;
+        if let Some(mark) = D::MARK {
+            execute(&mut tx, mark).await?;
+        }
+        Ok(tx)
+    })
+    .await
+}
+
+async fn execute<D: SagaDialect>(
+    tx: &mut Transaction<'static, D>,
+    sql: &'static str,
+) -> Result<(), sqlx::Error> {
+    D::execute(tx, &SqlStr::from_static(sql), D::Arguments::default())
+        .await
+        .map(drop)
 }
 
 /// The attempt; a panic is an attempt that failed.

@@ -9,7 +9,7 @@ use sqlx::Pool;
 
 use super::context::{Step, StepTx, Undo};
 use super::error::StepError;
-use super::list::{base, check, text};
+use super::list::{base, check, check_name, text};
 use super::plan::Traits;
 use super::retries::Retries;
 use super::saga::Saga;
@@ -147,7 +147,8 @@ where
     I: Outcome + Send + Sync + 'static,
     C: Clone + Send + Sync + 'static,
 {
-    /// A saga without steps yet. The name is part of the identity of its records.
+    /// A saga without steps yet. The name is part of the identity of its records: ASCII letters,
+    /// digits, `_`, `-`, `.`.
     pub fn named(name: &'static str, context: C) -> Self {
         Self {
             name,
@@ -318,10 +319,11 @@ where
     /// The saga, kept in this database.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`]: no steps, a name that is none, two steps of one name, or an accepted
+    /// [`ErrorKind::Schema`]: a name that is none, no steps, two steps of one name, or an accepted
     /// list with a step that is not declared. [`ErrorKind::InvalidLease`].
     pub fn build(self, pool: &Pool<D>) -> Result<Saga<D, I, C>, Error> {
         let current: Vec<&str> = self.steps.iter().map(|step| step.entry).collect();
+        check_name(self.name)?;
         check(&current)?;
         for list in &self.accepted {
             check(list)?;

@@ -76,7 +76,8 @@ impl<D: SagaDialect> Lease<D> {
         tracing::warn!(saga = %self.held.id, fence = self.held.fence, "the saga's lease was lost");
     }
 
-    async fn renew(&self) -> Result<bool, sqlx::Error> {
+    /// Extends the lease; `false`: it has another owner, or none.
+    pub(super) async fn renew(&self) -> Result<bool, sqlx::Error> {
         let (pool, sql, held) = (self.pool.clone(), self.renew.clone(), self.held);
         let lease = millis(self.time);
         // To its end: a driver need not survive a statement that is dropped.

@@ -19,13 +19,22 @@ pub(super) fn entries(text: &str) -> Vec<String> {
         .collect()
 }
 
-pub(super) fn check_entry(entry: &str) -> Result<(), Error> {
-    let plain = |text: &str| {
-        (1..=100).contains(&text.len())
-            && text
-                .bytes()
-                .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.'))
-    };
+fn plain(text: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-' | b'.');
+    (1..=100).contains(&text.len()) && text.bytes().all(plain)
+}
+
+/// The name of a definition.
+pub(super) fn check_name(name: &str) -> Result<(), Error> {
+    if plain(name) {
+        return Ok(());
+    }
+    Err(Error::new(ErrorKind::Schema).detail(format!(
+        "{name:?} is no name of a saga: at most 100 ASCII letters, digits, `_`, `-`, `.`"
+    )))
+}
+
+fn check_entry(entry: &str) -> Result<(), Error> {
     let version = entry.split_once('@').map(|(_, version)| version);
     if plain(base(entry)) && version.is_none_or(plain) {
         return Ok(());

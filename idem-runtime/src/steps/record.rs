@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use sqlx::Transaction;
+use sqlx::{SqlStr, Transaction};
 
 use super::claim::millis;
 use super::sql::{Change, Held, NewOwner, SagaDialect, Texts};
@@ -71,15 +71,17 @@ pub(super) enum Undone {
     Lost,
 }
 
-/// Writes the note as the last thing in the transaction, and commits.
+/// Writes the note as the last thing in the transaction, and commits. `hold` is the statement that
+/// asks whether the saga is held.
 pub(super) async fn write_and_commit<D: SagaDialect>(
     mut tx: Transaction<'static, D>,
     texts: &Texts,
+    hold: &SqlStr,
     held: Held,
     lease: Duration,
     note: &Note,
 ) -> Result<(), Undone> {
-    match write(&mut tx, texts, held, lease, note).await {
+    match write(&mut tx, texts, hold, held, lease, note).await {
         Ok(true) => {}
         Ok(false) => {
             // Awaited, so that its locks are gone; a connection that cannot roll back is closed.
@@ -106,11 +108,12 @@ pub(super) async fn write_and_commit<D: SagaDialect>(
 async fn write<D: SagaDialect>(
     tx: &mut Transaction<'static, D>,
     texts: &Texts,
+    hold: &SqlStr,
     held: Held,
     lease: Duration,
     note: &Note,
 ) -> Result<bool, sqlx::Error> {
-    if D::hold_saga(tx, &texts.hold, held, millis(lease)).await? != 1 {
+    if D::hold_saga(tx, hold, held, millis(lease)).await? != 1 {
         return Ok(false);
     }
     if let Some(row) = &note.row {

@@ -383,7 +383,8 @@ where
             .await
             .map_err(Undone::RolledBack)?;
         let texts = definition.table.texts::<D>();
-        write_and_commit(tx, texts, held, definition.settings.lease, &note).await
+        let lease = definition.settings.lease;
+        write_and_commit(tx, texts, &texts.renew, held, lease, &note).await
     })
     .await
 }

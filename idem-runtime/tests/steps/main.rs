@@ -6,16 +6,16 @@
     reason = "test code: what cannot go on panics in the test that called it"
 )]
 
-// mod cancel;
+mod cancel;
 mod compensation;
 // mod crash;
 // mod doubt;
 // mod dropped;
 // mod idempotent;
-// mod lists;
+mod lists;
 // mod owners;
 mod repeats;
-// mod retries;
+mod retries;
 mod shop;
-// mod table;
+mod table;
 mod world;

@@ -76,6 +76,15 @@ pub trait SagaDialect: VersionDialect {
     #[doc(hidden)]
     const ONE_WRITER: bool;
 
+    /// The first statement in the transaction of a step: if that transaction ends inside the step,
+    /// either `UNMARK` fails or `hold` finds nothing.
+    #[doc(hidden)]
+    const MARK: Option<&'static str>;
+
+    /// The statement before `hold`.
+    #[doc(hidden)]
+    const UNMARK: Option<&'static str>;
+
     #[doc(hidden)]
     fn saga_texts(table: &str) -> Texts;
 

@@ -31,6 +31,8 @@ const WORDS: Words = Words {
 
 impl SagaDialect for MySql {
     const ONE_WRITER: bool = false;
+    const MARK: Option<&'static str> = None;
+    const UNMARK: Option<&'static str> = None;
 
     fn saga_texts(table: &str) -> Texts {
         WORDS.texts(table)

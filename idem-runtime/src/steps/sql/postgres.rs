@@ -22,7 +22,7 @@ const WORDS: Words = Words {
     fence: "fence",
     or_nothing: "ON CONFLICT DO NOTHING",
     lock: "FOR UPDATE SKIP LOCKED",
-    alive: "",
+    alive: "AND current_setting('idem.step', true) = 'open'",
     purge: "DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
         WHERE ended_at <= clock_timestamp() - $1::bigint * interval '1 millisecond' \
         LIMIT $2 FOR UPDATE SKIP LOCKED)",
@@ -31,6 +31,8 @@ const WORDS: Words = Words {
 
 impl SagaDialect for Postgres {
     const ONE_WRITER: bool = false;
+    const MARK: Option<&'static str> = Some("SET LOCAL idem.step = 'open'");
+    const UNMARK: Option<&'static str> = None;
 
     fn saga_texts(table: &str) -> Texts {
         WORDS.texts(table)

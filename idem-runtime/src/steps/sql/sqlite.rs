@@ -30,6 +30,8 @@ const WORDS: Words = Words {
 
 impl SagaDialect for Sqlite {
     const ONE_WRITER: bool = true;
+    const MARK: Option<&'static str> = Some("SAVEPOINT idem_step");
+    const UNMARK: Option<&'static str> = Some("RELEASE idem_step");
 
     fn saga_texts(table: &str) -> Texts {
         WORDS.texts(table)

@@ -12,7 +12,7 @@ pub struct Texts {
     pub(super) lock: SqlStr,
     pub(super) steps: SqlStr,
     pub(super) claim: SqlStr,
-    /// As `renew`, in the transaction that goes on to write.
+    /// As `renew`, and only in the transaction that a step began in.
     pub(in crate::steps) hold: SqlStr,
     pub(in crate::steps) renew: SqlStr,
     pub(super) change: SqlStr,
@@ -44,7 +44,7 @@ pub(super) struct Words {
     pub(super) or_nothing: &'static str,
     /// A lock that is not waited for.
     pub(super) lock: &'static str,
-    /// More to ask before a row counts as held.
+    /// Whether the transaction of a step is still the one that it began in.
     pub(super) alive: &'static str,
     pub(super) purge: &'static str,
     pub(super) places: Places,
