@@ -8,12 +8,12 @@
 
 mod cancel;
 mod compensation;
-// mod crash;
-// mod doubt;
-// mod dropped;
-// mod idempotent;
+mod crash;
+mod doubt;
+mod dropped;
+mod idempotent;
 mod lists;
-// mod owners;
+mod owners;
 mod repeats;
 mod retries;
 mod shop;
