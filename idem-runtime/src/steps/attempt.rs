@@ -4,6 +4,7 @@ use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::task::Poll;
 
 use sqlx::{Pool, SqlStr, Transaction};
@@ -95,6 +96,7 @@ where
             tx: Arc::clone(&lent).lock_owned().await,
             step: self.step(row, undo),
         };
+        let left_alone = Arc::clone(&step.step.left_alone);
         let body = caught(async move { body(step).await });
         let ran = self.lease.beside(self.since, InDoubt::GoOn, body).await;
         let Ok(tx) = Arc::try_unwrap(lent) else {
@@ -114,6 +116,7 @@ where
             }
         };
         let mut row = row.clone();
+        row.left_alone |= left_alone.load(Ordering::SeqCst);
         done(&mut row, value);
         self.commit(tx, row).await
     }
@@ -177,16 +180,19 @@ where
         })
         .await?;
         row.recorded = true;
-        let step = || self.step(&row, false);
+        let running = self.step(&row, false);
+        let left_alone = Arc::clone(&running.left_alone);
         let attempt = caught(async {
             if let Some(ask) = ask.as_ref().filter(|_| row.unknown) {
                 // A question that is refused says nothing about the effect.
-                let asked = ask(step()).await.map_err(StepError::undecided)?;
+                let asked = ask(self.step(&row, false))
+                    .await
+                    .map_err(StepError::undecided)?;
                 if let Some(result) = asked {
                     return Ok(result);
                 }
             }
-            run(step()).await
+            run(running).await
         });
         let attempt = self
             .lease
@@ -196,6 +202,7 @@ where
             Ok(result) => {
                 row.state = StepState::Done;
                 row.result = Some(result);
+                row.left_alone = left_alone.load(Ordering::SeqCst);
                 self.record(Note {
                     row: Some(row),
                     saga: None,

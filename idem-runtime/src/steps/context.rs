@@ -1,6 +1,7 @@
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use bytes::Bytes;
 use serde::de::DeserializeOwned;
@@ -49,6 +50,7 @@ pub struct Step<I, C = ()> {
     pub(super) outside_key: RecordId,
     pub(super) fence: Fence,
     pub(super) attempt: u32,
+    pub(super) left_alone: Arc<AtomicBool>,
 }
 
 /// What stays the same from step to step.
@@ -97,6 +99,13 @@ impl<I, C> Step<I, C> {
     #[must_use]
     pub fn fence(&self) -> Fence {
         self.fence
+    }
+
+    /// Says that the effect was there before this saga: the call that the step makes was answered from
+    /// an earlier one that is somebody else's. The step is done when it returns its result, and is not
+    /// undone. Without this a step that is done counts as this saga's, and is.
+    pub fn leave_alone(&self) {
+        self.left_alone.store(true, Ordering::SeqCst);
     }
 
     /// Which attempt this is, from 1.

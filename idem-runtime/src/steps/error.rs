@@ -74,7 +74,6 @@ impl StepError {
 
     /// As it is kept for people: the error with its causes.
     pub(super) fn text(&self) -> String {
-        const MOST: usize = 2000;
         let mut text = self.source.to_string();
         let mut cause = self.source.source();
         while let Some(error) = cause {
@@ -86,11 +85,16 @@ impl StepError {
             }
             cause = error.source();
         }
-        // Postgres takes no NUL in a text.
-        let mut text = text.replace('\0', "\u{fffd}");
-        text.truncate(text.floor_char_boundary(MOST));
-        text
+        kept_text(&text)
     }
+}
+
+/// A text as it is kept for people: Postgres takes no NUL, and nobody reads a book.
+pub(super) fn kept_text(text: &str) -> String {
+    const MOST: usize = 4000;
+    let mut text = text.replace('\0', "\u{fffd}");
+    text.truncate(text.floor_char_boundary(MOST));
+    text
 }
 
 impl fmt::Display for StepError {

@@ -57,7 +57,7 @@ fn to_undo(traits: Traits, row: &StepRow) -> Option<Effect> {
     }
     match row.state {
         StepState::Pending | StepState::Compensated => None,
-        StepState::Done => Some(Effect::Done),
+        StepState::Done => (!row.left_alone).then_some(Effect::Done),
         // In a transaction that did not commit there was no effect.
         StepState::Started => traits.outside.then_some(Effect::Unknown),
         StepState::Failed => (traits.outside && row.unknown).then_some(Effect::Unknown),
@@ -159,6 +159,14 @@ mod tests {
             };
             assert_eq!(to_undo(without, &row), None);
         }
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_undone() {
+        let mut there = outside(row(StepState::Done, false, true));
+        there.1.left_alone = true;
+        let end = Next::End(SagaState::Compensated);
+        assert_eq!(next(SagaState::Compensating, &[there]), end);
     }
 
     #[test]

@@ -172,6 +172,7 @@ where
             outside_key: outside_key(name, key, base(&row.name), undo),
             fence: Fence::new(u64::try_from(self.lease.held.fence).unwrap_or(0)),
             attempt: count(attempt),
+            left_alone: Arc::default(),
         }
     }
 

@@ -8,7 +8,7 @@ use tokio::time::Instant;
 use super::claim::{Claimed, Intent, Look, begin, claim, failed, look, saga_id, transaction};
 use super::context::Results;
 use super::definition::{Definition, Steps};
-use super::error::SagaError;
+use super::error::{SagaError, kept_text};
 use super::runner::{Broken, Runner, changed, results};
 use super::sql::{Held, SagaDialect};
 use super::state::{Rest, SagaRow, SagaState, StepRow};
@@ -257,7 +257,7 @@ where
         };
         row.state = Compensated;
         let before = row.error.take().unwrap_or_default();
-        row.error = Some(format!("{before} (undone by hand: {note})").replace('\0', " "));
+        row.error = Some(kept_text(&format!("{before} (undone by hand: {note})")));
         D::write_step(&mut tx, texts, id, &row).await?;
         D::unstick_saga(&mut tx, texts, id).await?;
         tx.commit().await?;

@@ -105,6 +105,8 @@ pub struct StepRow {
     pub(super) state: StepState,
     /// Whether an attempt ended without anybody knowing if it had its effect.
     pub(super) unknown: bool,
+    /// Whether its effect was there before, and is not undone.
+    pub(super) left_alone: bool,
     pub(super) attempts: i32,
     pub(super) undo_attempts: i32,
     pub(super) result: Option<Bytes>,
@@ -119,6 +121,7 @@ impl StepRow {
             name: name.to_owned(),
             state: StepState::Pending,
             unknown: false,
+            left_alone: false,
             attempts: 0,
             undo_attempts: 0,
             result: None,

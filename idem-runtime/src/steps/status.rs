@@ -39,6 +39,8 @@ pub struct StepStatus {
     pub attempts: u32,
     /// How many attempts to compensate it were made.
     pub undo_attempts: u32,
+    /// Its effect was there before the saga ([`Step::leave_alone`](super::Step::leave_alone)).
+    pub left_alone: bool,
     /// The last error.
     pub error: Option<String>,
 }
@@ -69,6 +71,7 @@ fn status(row: StepRow) -> StepStatus {
         state: row.state,
         attempts: count(row.attempts),
         undo_attempts: count(row.undo_attempts),
+        left_alone: row.left_alone,
         error: row.error,
     }
 }

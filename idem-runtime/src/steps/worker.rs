@@ -81,7 +81,9 @@ where
             };
             let mut found = false;
             for (id, key) in due {
-                found |= self.resume(id, key).await.is_some();
+                let resumed = self.resume(id, key).await;
+                // A database that does not answer is not asked again at once.
+                found |= resumed.is_some_and(|one| !matches!(one.outcome, Err(SagaError::Idem(_))));
                 let stopped = tokio::select! {
                     biased;
                     () = &mut stop => true,

@@ -18,6 +18,7 @@ on_each!(
     saga_05_a_step_with_an_unknown_outcome_is_undone_as_such
     saga_05_a_refusal_after_an_unknown_attempt_is_undone
     saga_05_the_other_side_is_asked_first
+    saga_05_what_was_there_before_is_not_undone
     a_compensation_runs_once
     a_step_without_undo_is_left
 );
@@ -242,6 +243,53 @@ async fn saga_05_the_other_side_is_asked_first<D: SagaDialect>(world: World<D>) 
             }
         }
     }
+}
+
+async fn saga_05_what_was_there_before_is_not_undone<D: SagaDialect>(world: World<D>) {
+    let shop = Shop::new(&world.pool);
+    let saga = Steps::named("finds", shop.clone())
+        .outside(
+            "account",
+            |step: Step<Order, Shop<D>>| async move {
+                step.leave_alone();
+                Ok("an older one".to_owned())
+            },
+            |step, _: Undo<String>| async move {
+                step.context().mark("closed");
+                Ok(())
+            },
+        )
+        .step(
+            "card",
+            |step: StepTx<D, Order, Shop<D>>| async move {
+                step.leave_alone();
+                Ok(step.result::<String>("account")?)
+            },
+            |step, _: String| async move {
+                step.context().mark("blocked");
+                Ok(())
+            },
+        )
+        .step(
+            "credit",
+            |_: StepTx<D, Order, Shop<D>>| async { Ok(()) },
+            |step, ()| async move {
+                step.context().mark("taken back");
+                Ok(())
+            },
+        )
+        .step_without_undo("end", |_: StepTx<D, Order, Shop<D>>| async {
+            Err::<(), _>(StepError::refused("no"))
+        })
+        .build(&world.pool)
+        .unwrap();
+    let error = saga.start(&key(7), &order(7)).await.unwrap_err();
+    assert!(matches!(error, SagaError::Compensated(_)), "{error}");
+    assert_eq!(shop.log(), ["taken back"]);
+    let status = saga.status(&key(7)).await.unwrap().unwrap();
+    assert_eq!(states(&status), [Done, Done, Compensated, Failed]);
+    let left: Vec<_> = status.steps.iter().map(|step| step.left_alone).collect();
+    assert_eq!(left, [true, true, false, false]);
 }
 
 async fn a_compensation_runs_once<D: SagaDialect>(world: World<D>) {

@@ -319,10 +319,11 @@ macro_rules! statements {
                     state: StepState::from_text(&state)
                         .ok_or_else(|| super::decode_error("an unknown state of a step"))?,
                     unknown: row.try_get(3)?,
-                    attempts: row.try_get(4)?,
-                    undo_attempts: row.try_get(5)?,
-                    result: row.try_get::<Option<Vec<u8>>, _>(6)?.map(Bytes::from),
-                    error: row.try_get(7)?,
+                    left_alone: row.try_get(4)?,
+                    attempts: row.try_get(5)?,
+                    undo_attempts: row.try_get(6)?,
+                    result: row.try_get::<Option<Vec<u8>>, _>(7)?.map(Bytes::from),
+                    error: row.try_get(8)?,
                 })
             };
             rows.iter().map(step).collect()
@@ -415,6 +416,7 @@ macro_rules! statements {
                 .bind(row.name.clone())
                 .bind(row.state.as_str())
                 .bind(row.unknown)
+                .bind(row.left_alone)
                 .bind(row.attempts)
                 .bind(row.undo_attempts)
                 .bind(row.result.as_ref().map(|result| result.to_vec()))

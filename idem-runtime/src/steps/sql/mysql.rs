@@ -9,7 +9,7 @@ use crate::key::RecordId;
 use crate::steps::state::{Rest, SagaRow, SagaState, StepRow, StepState};
 use crate::store::sql::Migration;
 use crate::store::sql::classify;
-use crate::store::sql::mysql::setup::{lock, version};
+use crate::store::sql::mysql::setup::{check_kind, lock, version};
 use crate::store::sql::schema::{fill, statement, unusable};
 
 const WORDS: Words = Words {
@@ -69,6 +69,7 @@ impl SagaDialect for MySql {
                 "{table} is at version {at}, this build needs {want}"
             )));
         }
+        check_kind(&mut conn, table, "id").await?;
         let (texts, id) = (Self::saga_texts(table), RecordId::from_bytes([0; 16]));
         let read = Self::read_saga(&mut conn, &texts, id, false).await;
         read.map_err(classify::<Self>)?;

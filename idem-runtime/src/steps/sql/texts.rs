@@ -87,8 +87,8 @@ impl Words {
             read: sql(ROW),
             lock: sql(&format!("{ROW} {}", self.lock)),
             steps: sql(
-                "SELECT number, name, state, unknown_effect, attempts, undo_attempts, \
-                 result, error FROM {steps} WHERE saga = $1 ORDER BY number",
+                "SELECT number, name, state, unknown_effect, left_alone, attempts, \
+                 undo_attempts, result, error FROM {steps} WHERE saga = $1 ORDER BY number",
             ),
             claim: sql(&format!(
                 "UPDATE {{table}} SET owner = $1, fence = {{next_fence}}, state = $2, \
@@ -114,14 +114,14 @@ impl Words {
                 self.later(1)
             )),
             insert_step: sql(
-                "INSERT INTO {steps} (name, state, unknown_effect, attempts, \
+                "INSERT INTO {steps} (name, state, unknown_effect, left_alone, attempts, \
                  undo_attempts, result, error, saga, number, changed_at) \
-                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, {now})",
+                 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, {now})",
             ),
             update_step: sql(
-                "UPDATE {steps} SET name = $1, state = $2, unknown_effect = $3, \
-                 attempts = $4, undo_attempts = $5, result = $6, error = $7, changed_at = {now} \
-                 WHERE saga = $8 AND number = $9",
+                "UPDATE {steps} SET name = $1, state = $2, unknown_effect = $3, left_alone = $4, \
+                 attempts = $5, undo_attempts = $6, result = $7, error = $8, changed_at = {now} \
+                 WHERE saga = $9 AND number = $10",
             ),
             due: sql(
                 "SELECT id, key_text FROM {table} WHERE name = $1 AND due_at <= {now} \
@@ -154,7 +154,7 @@ impl Words {
             .replace("{now}", self.now)
             .replace("{steps}", &steps(table));
         if self.places == Places::Marked {
-            for number in (1..=9).rev() {
+            for number in (1..=10).rev() {
                 sql = sql.replace(&format!("${number}"), "?");
             }
         }

@@ -28,6 +28,7 @@ CREATE TABLE {steps} (
     name text NOT NULL,
     state text NOT NULL,
     unknown_effect boolean NOT NULL,
+    left_alone boolean NOT NULL,
     attempts integer NOT NULL,
     undo_attempts integer NOT NULL,
     result bytea,

@@ -35,6 +35,7 @@ CREATE TABLE {steps} (
     name TEXT NOT NULL,
     state TEXT NOT NULL,
     unknown_effect INTEGER NOT NULL,
+    left_alone INTEGER NOT NULL,
     attempts INTEGER NOT NULL,
     undo_attempts INTEGER NOT NULL,
     result BLOB,

@@ -214,7 +214,7 @@ fn width_apart(kind: &str) -> &str {
 }
 
 /// That it has transactions, and that one `key` is one row.
-pub(in crate::store::sql) async fn check_kind(
+pub(crate) async fn check_kind(
     conn: &mut MySqlConnection,
     table: &str,
     key: &str,
