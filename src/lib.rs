@@ -29,6 +29,8 @@ mod guide {
     struct OptimisticLock;
     #[doc = include_str!("../docs/guide/state-machine.md")]
     struct StateMachine;
+    #[doc = include_str!("../docs/guide/steps.md")]
+    struct Steps;
     #[doc = include_str!("../docs/guide/tokens.md")]
     struct Tokens;
     #[doc = include_str!("../docs/guide/which-protection.md")]

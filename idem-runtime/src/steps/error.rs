@@ -238,7 +238,7 @@ impl fmt::Display for SagaError {
         match self {
             Self::Compensated(failure) => write!(
                 f,
-                "the saga was compensated, {failure} (effect: none; a new intent needs a new key)"
+                "the saga was compensated: {failure} (effect: none; a new intent needs a new key)"
             ),
             Self::Waiting(left) => write!(
                 f,
