@@ -18,6 +18,7 @@ on_each!(
     killed_at_every_point_it_is_undone_in_another_process
     killed_again_and_again_it_comes_to_its_end
     saga_02_killed_after_the_charge_it_is_refunded_once
+    saga_05_a_step_that_is_refused_after_a_crash_in_it_is_undone
 );
 
 /// Arguments: URL, number of the order, the points to stay at, the points to refuse at.
@@ -192,6 +193,17 @@ async fn killed_at_each_statement(refuse: &str) {
             }
         }
     }
+}
+
+async fn saga_05_a_step_that_is_refused_after_a_crash_in_it_is_undone<D: SagaDialect>(
+    world: World<D>,
+) {
+    world.kill_at("starts", 7, "after:charge", "").await;
+    // The worker does not know of the charge of the dead process, and its own is refused.
+    let worker = spawn("works", &world.url, 7, "", "before:charge");
+    assert_eq!(worker.finish().await, ["compensated"]);
+    let expected = [(1, 1), (1, 1), (0, 0), (0, 0)];
+    assert_eq!(effects(&world.pool, 7).await, expected);
 }
 
 fn number_of_a_fresh_order() -> i64 {
