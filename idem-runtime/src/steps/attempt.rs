@@ -12,7 +12,7 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::context::StepTx;
-use super::definition::Body;
+use super::definition::{Body, Boxed};
 use super::error::{StepError, StepErrorKind};
 use super::lease::InDoubt;
 use super::plan::Effect;
@@ -79,16 +79,13 @@ where
 
     /// Runs `body` in a transaction that commits its effects together with the row that `done` makes,
     /// or neither.
-    async fn in_transaction<T, F>(
+    async fn in_transaction<T: Send + 'static>(
         &mut self,
         row: &StepRow,
         undo: bool,
-        body: impl Fn(StepTx<D, I, C>) -> F,
+        body: impl Fn(StepTx<D, I, C>) -> Boxed<Result<T, StepError>>,
         done: impl FnOnce(&mut StepRow, T),
-    ) -> Result<(), Failed>
-    where
-        F: Future<Output = Result<T, StepError>>,
-    {
+    ) -> Result<(), Failed> {
         let tx = begin(&self.definition.pool).await;
         let tx = tx.map_err(|error| Failed::Step(error.into()))?;
         let lent = Arc::new(Mutex::new(tx));
@@ -97,9 +94,18 @@ where
             step: self.step(row, undo),
         };
         let left_alone = Arc::clone(&step.step.left_alone);
-        let body = caught(async move { body(step).await });
+        // The function itself may panic, before there is a future.
+        let body: Boxed<_> = match catch_unwind(AssertUnwindSafe(|| body(step))) {
+            Ok(body) if D::DROPPABLE => Box::pin(caught(body)),
+            Ok(body) => Box::pin(run_to_end(caught(body))),
+            Err(payload) => return Err(Failed::Step(StepError::panicked(&*payload))),
+        };
         let ran = self.lease.beside(self.since, InDoubt::GoOn, body).await;
         let Ok(tx) = Arc::try_unwrap(lent) else {
+            if ran.is_err() {
+                // It goes on by itself, and is rolled back when it comes to its end.
+                return Err(Failed::Broken(Broken::Lost));
+            }
             let kept = "the step kept its transaction beyond its end";
             return Err(Failed::Step(StepError::retry(kept)));
         };

@@ -14,7 +14,7 @@ use super::sql::{Held, SagaDialect};
 use super::state::{Rest, SagaRow, SagaState, StepRow};
 use super::status::{SagaStatus, complete, failure, unfinished};
 use super::worker::Worker;
-use crate::engine::Backoff;
+use crate::engine::{Backoff, run_to_end};
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::key::{KeyBuilder, RecordId};
@@ -277,16 +277,17 @@ where
     }
 
     async fn see(&self, id: RecordId) -> Result<Option<Seen>, Error> {
-        let texts = self.definition.table.texts::<D>();
-        let read = async {
-            let mut conn = self.definition.pool.acquire().await?;
+        let definition = Arc::clone(&self.definition);
+        let read = run_to_end(async move {
+            let texts = definition.table.texts::<D>();
+            let mut conn = definition.pool.acquire().await?;
             let Some(saga) = D::read_saga(&mut conn, texts, id, false).await? else {
                 return Ok(None);
             };
             let steps = D::read_steps(&mut conn, texts, id).await?;
             let steps = complete(&saga.steps, steps);
             Ok(Some(Seen { saga, steps }))
-        };
+        });
         read.await.map_err(failed::<D>)
     }
 

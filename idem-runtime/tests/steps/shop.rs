@@ -182,15 +182,17 @@ impl<D: SagaDialect> Shop<D> {
             _ => "ON CONFLICT (okey) DO UPDATE SET calls = other_side.calls + 1",
         };
         let undo = i64::from(undo.is_some());
-        let mut conn = self.pool.acquire().await?;
-        run::<D>(
-            &mut conn,
-            format!(
-                "INSERT INTO other_side VALUES \
+        let pool = self.pool.clone();
+        let sql = format!(
+            "INSERT INTO other_side VALUES \
                  ('{okey}', '{name}', {no}, {undo}, '{reference}', 1, {fence}) {again}"
-            ),
-        )
-        .await?;
+        );
+        // A request that is sent arrives, whatever becomes of who has sent it.
+        let sent = tokio::spawn(async move {
+            let mut conn = pool.acquire().await?;
+            run::<D>(&mut conn, sql).await
+        });
+        sent.await.unwrap()?;
         Ok(())
     }
 }

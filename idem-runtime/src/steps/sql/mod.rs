@@ -76,6 +76,11 @@ pub trait SagaDialect: VersionDialect {
     #[doc(hidden)]
     const ONE_WRITER: bool;
 
+    /// Whether the driver survives a statement whose future is dropped. Where it does not, a step whose
+    /// future is dropped comes to its end in the background, and is rolled back then.
+    #[doc(hidden)]
+    const DROPPABLE: bool;
+
     /// The first statement in the transaction of a step: if that transaction ends inside the step,
     /// either `UNMARK` fails or `hold` finds nothing.
     #[doc(hidden)]

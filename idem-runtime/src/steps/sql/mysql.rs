@@ -31,6 +31,7 @@ const WORDS: Words = Words {
 
 impl SagaDialect for MySql {
     const ONE_WRITER: bool = false;
+    const DROPPABLE: bool = false;
     const MARK: Option<&'static str> = None;
     const UNMARK: Option<&'static str> = None;
 

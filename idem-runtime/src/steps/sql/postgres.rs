@@ -31,6 +31,7 @@ const WORDS: Words = Words {
 
 impl SagaDialect for Postgres {
     const ONE_WRITER: bool = false;
+    const DROPPABLE: bool = true;
     const MARK: Option<&'static str> = Some("SET LOCAL idem.step = 'open'");
     const UNMARK: Option<&'static str> = None;
 

@@ -30,6 +30,7 @@ const WORDS: Words = Words {
 
 impl SagaDialect for Sqlite {
     const ONE_WRITER: bool = true;
+    const DROPPABLE: bool = true;
     const MARK: Option<&'static str> = Some("SAVEPOINT idem_step");
     const UNMARK: Option<&'static str> = Some("RELEASE idem_step");
 
