@@ -114,7 +114,7 @@ where
             Ok(Ok(value)) => value,
             other => {
                 // Awaited, so that its locks are gone; a connection that cannot roll back is closed.
-                let _ = tx.rollback().await;
+                run_to_end(async move { drop(tx.rollback().await) }).await;
                 return Err(match other {
                     Ok(Err(error)) => Failed::Step(error),
                     _ => Failed::Broken(Broken::Lost),

@@ -175,11 +175,6 @@ pub(crate) async fn number<D: SagaDialect>(pool: &Pool<D>, sql: impl Into<String
 }
 
 impl<D: SagaDialect> World<D> {
-    pub(crate) async fn run(&self, sql: impl Into<String>) -> u64 {
-        let mut conn = self.pool.acquire().await.unwrap();
-        run::<D>(&mut conn, sql).await.unwrap()
-    }
-
     /// Ends all leases and pauses, as time would.
     pub(crate) async fn let_time_pass(&self) {
         let past = match D::INDEX {
