@@ -4,12 +4,12 @@ pub use idem_runtime::engine::fence;
 pub use idem_runtime::observe::{Answered, Observed, observe};
 #[cfg(feature = "testing")]
 pub use idem_runtime::testing;
-#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub use idem_runtime::version;
 pub use idem_runtime::{
     Effect, Error, ErrorKind, Retry, batch, bytes, canonical, clock, fingerprint, key, lock,
     machine, outcome, protocol, retention, status, store, token,
 };
+#[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
+pub use idem_runtime::{steps, version};
 
 pub use idem_macros::{KeyPart, StateMachine, idempotent};
 #[doc(inline)]
@@ -33,6 +33,8 @@ mod guide {
     struct StateMachine;
     #[doc = include_str!("../docs/guide/status.md")]
     struct Status;
+    #[doc = include_str!("../docs/guide/steps.md")]
+    struct Steps;
     #[doc = include_str!("../docs/guide/tokens.md")]
     struct Tokens;
     #[doc = include_str!("../docs/guide/which-protection.md")]

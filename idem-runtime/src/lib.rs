@@ -16,6 +16,7 @@
 //! | [`machine`] | state machines: declared transitions, made as guarded statements |
 //! | [`lock`] | locks, and the fencing number that refuses who is late |
 //! | [`token`] | one-time tokens |
+//! | `steps` | sagas: recorded steps and what undoes them (with a database feature) |
 //! | `version` | the optimistic lock (with a database feature) |
 //! | `testing` | what tests of functions and of stores need (feature `testing`) |
 //! | [`error`] | what happened, what it means for the effect, what to do |
@@ -43,6 +44,8 @@ pub mod probe;
 pub mod protocol;
 pub mod retention;
 pub mod status;
+#[cfg(feature = "_sqlx")]
+pub mod steps;
 pub mod store;
 #[cfg(feature = "testing")]
 pub mod testing;

@@ -5,7 +5,7 @@
 //! and two transactions that reserve two keys in opposite order cannot deadlock.
 //! See `docs/protocol.md`.
 
-pub(super) mod setup;
+pub(crate) mod setup;
 mod watched;
 
 use std::sync::OnceLock;

@@ -6,7 +6,7 @@
 //! before it writes cannot be repaired once another one has committed: it gets
 //! [`ErrorKind::RetryTransaction`] at once. `foreign_keys` must stay on, as sqlx sets it.
 
-pub(super) mod setup;
+pub(crate) mod setup;
 mod watched;
 
 use std::sync::OnceLock;

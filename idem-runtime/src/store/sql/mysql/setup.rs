@@ -59,7 +59,7 @@ pub(crate) async fn apply(
 pub(crate) type Columns<'a> = &'a [(&'a str, &'a str, i32)];
 
 /// One migrating process at a time.
-async fn lock(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
+pub(crate) async fn lock(conn: &mut MySqlConnection, table: &str) -> Result<(), Error> {
     let name = RecordId::new("", "idem.migrate", &[], table).to_string();
     let locked: Option<i64> = sqlx::query_scalar("SELECT GET_LOCK(CONCAT('idem.', ?), 300)")
         .bind(name)
@@ -113,7 +113,7 @@ async fn upgrade(
     Ok(())
 }
 
-async fn version(conn: &mut MySqlConnection, table: &str) -> Result<i64, sqlx::Error> {
+pub(crate) async fn version(conn: &mut MySqlConnection, table: &str) -> Result<i64, sqlx::Error> {
     let read = statement("SELECT COALESCE(MAX(version), 0) FROM {versions}", table);
     sqlx::query_scalar(read).fetch_one(conn).await
 }
@@ -214,7 +214,7 @@ fn width_apart(kind: &str) -> &str {
 }
 
 /// That it has transactions, and that one `key` is one row.
-pub(in crate::store::sql) async fn check_kind(
+pub(crate) async fn check_kind(
     conn: &mut MySqlConnection,
     table: &str,
     key: &str,

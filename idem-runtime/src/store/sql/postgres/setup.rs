@@ -89,7 +89,7 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 /// Runs the steps that were not run yet, in one transaction.
-pub(in crate::store::sql) async fn apply(
+pub(crate) async fn apply(
     pool: &Pool<Postgres>,
     table: &str,
     steps: Vec<Migration>,
@@ -133,7 +133,7 @@ pub(in crate::store::sql) async fn apply(
 
 /// Checks version, columns and primary key; gives the constraints, each with whether it is
 /// deferred and holds.
-pub(in crate::store::sql) async fn check_table(
+pub(crate) async fn check_table(
     conn: &mut PgConnection,
     table: &str,
     steps: &[Migration],

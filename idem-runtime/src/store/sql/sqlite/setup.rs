@@ -97,7 +97,7 @@ const COLUMNS: &[(&str, &str)] = &[
 ];
 
 /// Runs the steps that were not run yet, in one transaction.
-pub(in crate::store::sql) async fn apply(
+pub(crate) async fn apply(
     pool: &Pool<Sqlite>,
     table: &str,
     steps: Vec<Migration>,
@@ -137,7 +137,7 @@ pub(in crate::store::sql) async fn apply(
 }
 
 /// Checks version, columns and primary key.
-pub(in crate::store::sql) async fn check_table(
+pub(crate) async fn check_table(
     conn: &mut SqliteConnection,
     table: &str,
     steps: &[Migration],

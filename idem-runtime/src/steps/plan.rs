@@ -1,0 +1,201 @@
+//! What is next, from what is recorded. No I/O.
+
+use super::state::{SagaState, StepRow, StepState};
+
+/// What there is of a step in the definition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Traits {
+    /// Its effect is elsewhere, not in the transaction that records it.
+    pub(super) outside: bool,
+    /// It has a compensation.
+    pub(super) undo: bool,
+}
+
+/// What to undo.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Effect {
+    /// The step is done; its result is recorded.
+    Done,
+    /// Nobody knows whether it had its effect.
+    Unknown,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Next {
+    /// Run this step.
+    Run(usize),
+    /// Run the compensation of this step.
+    Undo(usize, Effect),
+    /// Nothing is left to do.
+    End(SagaState),
+}
+
+/// Forwards: the first step that is not done. Backwards: the last step that has something to undo.
+pub(super) fn next(state: SagaState, steps: &[(Traits, StepRow)]) -> Next {
+    match state {
+        SagaState::Running => {
+            let open = steps
+                .iter()
+                .position(|(_, row)| row.state != StepState::Done);
+            open.map_or(Next::End(SagaState::Completed), Next::Run)
+        }
+        SagaState::Compensating => {
+            let left = steps.iter().enumerate().rev();
+            let undo = left.filter_map(|(at, (traits, row))| Some((at, to_undo(*traits, row)?)));
+            let last = undo.take(1).next();
+            last.map_or(Next::End(SagaState::Compensated), |(at, effect)| {
+                Next::Undo(at, effect)
+            })
+        }
+        ended => Next::End(ended),
+    }
+}
+
+fn to_undo(traits: Traits, row: &StepRow) -> Option<Effect> {
+    if !traits.undo {
+        return None;
+    }
+    match row.state {
+        StepState::Pending | StepState::Compensated => None,
+        StepState::Done => (!row.left_alone).then_some(Effect::Done),
+        // In a transaction that did not commit there was no effect.
+        StepState::Started => traits.outside.then_some(Effect::Unknown),
+        StepState::Failed => (traits.outside && row.unknown).then_some(Effect::Unknown),
+        StepState::Compensating | StepState::CompensationFailed => Some(match row.result {
+            Some(_) => Effect::Done,
+            None => Effect::Unknown,
+        }),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::*;
+
+    const STATES: [StepState; 7] = [
+        StepState::Pending,
+        StepState::Started,
+        StepState::Done,
+        StepState::Failed,
+        StepState::Compensating,
+        StepState::Compensated,
+        StepState::CompensationFailed,
+    ];
+
+    fn row(state: StepState, unknown: bool, result: bool) -> StepRow {
+        StepRow {
+            state,
+            unknown,
+            result: result.then(|| Bytes::from_static(b"r")),
+            ..StepRow::pending(0, "s")
+        }
+    }
+
+    fn outside(row: StepRow) -> (Traits, StepRow) {
+        let traits = Traits {
+            outside: true,
+            undo: true,
+        };
+        (traits, row)
+    }
+
+    #[test]
+    fn forwards_is_the_first_step_that_is_not_done() {
+        for state in STATES {
+            let steps = [
+                outside(row(StepState::Done, false, true)),
+                outside(row(state, false, false)),
+                outside(row(StepState::Pending, false, false)),
+            ];
+            let first = if state == StepState::Done { 2 } else { 1 };
+            assert_eq!(next(SagaState::Running, &steps), Next::Run(first));
+        }
+        let done = [outside(row(StepState::Done, false, true))];
+        assert_eq!(
+            next(SagaState::Running, &done),
+            Next::End(SagaState::Completed)
+        );
+    }
+
+    #[test]
+    fn only_what_had_or_may_have_had_an_effect_is_undone() {
+        use StepState as S;
+        for (state, unknown, result, outside, expected) in [
+            (S::Pending, false, false, true, None),
+            (S::Started, false, false, true, Some(Effect::Unknown)),
+            (S::Started, false, false, false, None),
+            (S::Done, false, true, true, Some(Effect::Done)),
+            (S::Done, false, true, false, Some(Effect::Done)),
+            (S::Failed, false, false, true, None),
+            (S::Failed, true, false, true, Some(Effect::Unknown)),
+            (S::Failed, true, false, false, None),
+            (S::Compensating, false, true, true, Some(Effect::Done)),
+            (S::Compensating, true, false, true, Some(Effect::Unknown)),
+            (S::CompensationFailed, false, true, true, Some(Effect::Done)),
+            (
+                S::CompensationFailed,
+                true,
+                false,
+                true,
+                Some(Effect::Unknown),
+            ),
+            (S::Compensated, false, true, true, None),
+        ] {
+            let row = row(state, unknown, result);
+            let traits = Traits {
+                outside,
+                undo: true,
+            };
+            assert_eq!(
+                to_undo(traits, &row),
+                expected,
+                "{row:?} outside: {outside}"
+            );
+            let without = Traits {
+                outside,
+                undo: false,
+            };
+            assert_eq!(to_undo(without, &row), None);
+        }
+    }
+
+    #[test]
+    fn what_was_there_before_is_not_undone() {
+        let mut there = outside(row(StepState::Done, false, true));
+        there.1.left_alone = true;
+        let end = Next::End(SagaState::Compensated);
+        assert_eq!(next(SagaState::Compensating, &[there]), end);
+    }
+
+    #[test]
+    fn compensation_runs_backwards_and_does_not_overtake_a_failed_one() {
+        let done = || outside(row(StepState::Done, false, true));
+        let mut steps = vec![
+            done(),
+            done(),
+            outside(row(StepState::Started, true, false)),
+        ];
+        let state = SagaState::Compensating;
+        assert_eq!(next(state, &steps), Next::Undo(2, Effect::Unknown));
+        steps[2].1.state = StepState::CompensationFailed;
+        assert_eq!(next(state, &steps), Next::Undo(2, Effect::Unknown));
+        for at in (0..3).rev() {
+            steps[at].1.state = StepState::Compensated;
+            let expected = match at {
+                0 => Next::End(SagaState::Compensated),
+                at => Next::Undo(at - 1, Effect::Done),
+            };
+            assert_eq!(next(state, &steps), expected);
+        }
+    }
+
+    #[test]
+    fn what_has_ended_stays_ended() {
+        for state in [SagaState::Completed, SagaState::Compensated] {
+            let open = [outside(row(StepState::Started, true, false))];
+            assert_eq!(next(state, &open), Next::End(state));
+        }
+    }
+}

@@ -1,0 +1,39 @@
+CREATE SEQUENCE {fences};
+COMMENT ON SEQUENCE {fences} IS 'Fencing numbers: a later owner has a higher one, also where the row was removed in between.';
+CREATE TABLE {table} (
+    id uuid PRIMARY KEY,
+    name text NOT NULL,
+    key_text text NOT NULL,
+    fingerprint bytea NOT NULL,
+    input bytea,
+    steps text NOT NULL,
+    state text NOT NULL CHECK (state IN ('running', 'compensating', 'completed', 'compensated')),
+    cancelled boolean NOT NULL,
+    rest text CHECK (rest IN ('waiting', 'stuck')),
+    owner uuid NOT NULL,
+    fence bigint NOT NULL,
+    due_at timestamptz,
+    failed_step text,
+    error text,
+    created_at timestamptz NOT NULL,
+    ended_at timestamptz
+);
+COMMENT ON TABLE {table} IS 'One row for each saga. Until due_at only its owner may touch it; NULL: it has ended, or is stuck.';
+COMMENT ON COLUMN {table}.input IS 'NULL: cancelled before it began.';
+CREATE INDEX ON {table} (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX ON {table} USING brin (ended_at);
+CREATE TABLE {steps} (
+    saga uuid NOT NULL REFERENCES {table} (id) ON DELETE CASCADE,
+    number integer NOT NULL,
+    name text NOT NULL,
+    state text NOT NULL,
+    unknown_effect boolean NOT NULL,
+    left_alone boolean NOT NULL,
+    attempts integer NOT NULL,
+    undo_attempts integer NOT NULL,
+    result bytea,
+    error text,
+    changed_at timestamptz NOT NULL,
+    PRIMARY KEY (saga, number)
+);
+COMMENT ON TABLE {steps} IS 'One row for each step that was begun, with its recorded result.';

@@ -1,0 +1,45 @@
+CREATE TABLE {fences} (
+    id INTEGER PRIMARY KEY NOT NULL CHECK (id = 1),
+    floor INTEGER NOT NULL
+) STRICT;
+INSERT INTO {fences} (id, floor) VALUES (1, 0);
+CREATE TABLE {table} (
+    id BLOB PRIMARY KEY NOT NULL,
+    name TEXT NOT NULL,
+    key_text TEXT NOT NULL,
+    fingerprint BLOB NOT NULL,
+    input BLOB,
+    steps TEXT NOT NULL,
+    state TEXT NOT NULL CHECK (state IN ('running', 'compensating', 'completed', 'compensated')),
+    cancelled INTEGER NOT NULL,
+    rest TEXT CHECK (rest IN ('waiting', 'stuck')),
+    owner BLOB NOT NULL,
+    fence INTEGER NOT NULL,
+    due_at INTEGER,
+    failed_step TEXT,
+    error TEXT,
+    created_at INTEGER NOT NULL,
+    ended_at INTEGER
+) STRICT, WITHOUT ROWID;
+CREATE INDEX {due_index} ON {table_local} (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX {ended_index} ON {table_local} (ended_at) WHERE ended_at IS NOT NULL;
+-- A row that goes leaves its fence behind: the next saga of any key is above it.
+CREATE TRIGGER {fences}_keep AFTER DELETE ON {table_local}
+WHEN OLD.fence > (SELECT floor FROM {fences_local})
+BEGIN
+    UPDATE {fences_local} SET floor = OLD.fence WHERE id = 1;
+END;
+CREATE TABLE {steps} (
+    saga BLOB NOT NULL REFERENCES {table_local} (id) ON DELETE CASCADE,
+    number INTEGER NOT NULL,
+    name TEXT NOT NULL,
+    state TEXT NOT NULL,
+    unknown_effect INTEGER NOT NULL,
+    left_alone INTEGER NOT NULL,
+    attempts INTEGER NOT NULL,
+    undo_attempts INTEGER NOT NULL,
+    result BLOB,
+    error TEXT,
+    changed_at INTEGER NOT NULL,
+    PRIMARY KEY (saga, number)
+) STRICT, WITHOUT ROWID;
