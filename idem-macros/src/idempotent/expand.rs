@@ -9,7 +9,7 @@ use syn::{Expr, Type};
 use super::access::Access;
 use super::args::{Codec, RecordErr, Tombstone, Ttl};
 use super::companion;
-use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Keep, Mode, OneTime, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
@@ -372,12 +372,18 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
     let span = ours_at(access.span());
     let at = plan.krate.private_at(span);
     let access = access.exclusive(&at);
-    let driven = driven(plan, private);
+    let driven = driven(plan, &access, private);
     let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
     let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
     let part = part(plan.keep.as_ref());
-    let leave = quote_spanned! {span=>
-        #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
+    let permit = permit(plan, private);
+    let leave = match &plan.token {
+        None => quote_spanned! {span=>
+            #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
+        },
+        Some(_) => quote_spanned! {span=>
+            #at::leave_with_token(#access, __idem_run, __idem_result, __idem_permit, &__idem_contract).await
+        },
     };
     let leave = first(plan.keep.as_ref(), leave);
     let answered = answered(plan, TokenStream::clone);
@@ -388,6 +394,7 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
             #private::Entered::Answer(__idem_answer) => #answered,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #driver;
+                #permit
                 let __idem_result = { #driven };
                 #part
                 #leave
@@ -409,10 +416,13 @@ fn own(
     let at = plan.krate.private_at(span);
     let pool = pool.shared();
     let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
-    let driven = driven(plan, private);
+    let permit = permit(plan, private);
+    let access = quote_spanned!(ours_at(name.span())=> &mut *#name);
+    let driven = driven(plan, &access, private);
     let part = part(plan.keep.as_ref());
     let result = quote_spanned! {ours()=>
         let __idem_driver = #private::Run::driver(&__idem_run);
+        #permit
         let __idem_result = {
             let #name = __idem_run.transaction();
             #driven
@@ -470,19 +480,43 @@ fn own(
     }
 }
 
-/// The body, driven to its end: statements and a value.
-fn driven(plan: &Plan, private: &TokenStream) -> TokenStream {
+/// Where the call keeps its token.
+fn permit(plan: &Plan, private: &TokenStream) -> Option<TokenStream> {
+    let slot = quote_spanned!(ours()=> let __idem_permit = #private::PermitSlot::new(););
+    plan.token.as_ref().map(|_| slot)
+}
+
+/// The body, driven to its end: statements and a value. `access` is what guards the call.
+fn driven(plan: &Plan, access: &TokenStream, private: &TokenStream) -> TokenStream {
     let rebound = rebound(&plan.capture);
-    let body = body(plan);
-    if plan.backstop.is_none() {
+    let body = body(plan, access);
+    let backstop = plan.backstop.as_ref().map(|_| {
+        quote_spanned! {ours()=>
+            let __idem_backstop = #private::Backstop::new();
+            let __idem_asked = &__idem_backstop;
+        }
+    });
+    let unless_answered = plan
+        .backstop
+        .as_ref()
+        .map(|_| quote_spanned!(ours()=> .unless_answered_by(&__idem_backstop)));
+    let token = plan
+        .token
+        .as_ref()
+        .map(|_| quote_spanned!(ours()=> let __idem_slot = &__idem_permit;));
+    let unless_refused = plan
+        .token
+        .as_ref()
+        .map(|_| quote_spanned!(ours()=> .unless_refused_by(&__idem_permit)));
+    if backstop.is_none() && token.is_none() {
         return quote_spanned!(ours()=> #rebound __idem_driver.drive(#body).await);
     }
     quote_spanned! {ours()=>
-        let __idem_backstop = #private::Backstop::new();
-        let __idem_asked = &__idem_backstop;
+        #backstop
+        #token
         #rebound
         let __idem_driven = __idem_driver.drive(#body).await;
-        __idem_driven.unless_answered_by(&__idem_backstop)
+        __idem_driven #unless_answered #unless_refused
     }
 }
 
@@ -495,6 +529,38 @@ fn backstop(plan: &Plan) -> Option<TokenStream> {
         let __idem_said = ::core::future::IntoFuture::into_future(#expr).await;
         if let ::core::option::Option::Some(__idem_known) = #at::Backstop::answer(__idem_asked, __idem_said) {
             return __idem_known;
+        }
+    })
+}
+
+/// Takes the token for this call; without it the body does not run.
+fn admission(plan: &Plan, access: &TokenStream) -> Option<TokenStream> {
+    let OneTime {
+        tokens,
+        token,
+        subject,
+        operation,
+        ..
+    } = plan.token.as_ref()?;
+    let span = ours_at(plan.token.as_ref()?.span);
+    let at = plan.krate.private_at(span);
+    let text = |expr: &TokenStream| {
+        let span = ours_at(expr.span());
+        quote_spanned!(span=> ::core::convert::AsRef::<str>::as_ref(&#expr))
+    };
+    let (token, subject, operation) = (text(token), text(subject), text(operation));
+    Some(quote_spanned! {span=>
+        if let ::core::result::Result::Err(__idem_refused) = #at::PermitSlot::admit(
+            __idem_slot,
+            #access,
+            &#tokens,
+            #at::Wanted {
+                token: #token,
+                subject: #subject,
+                operation: #operation,
+            },
+        ).await {
+            return ::core::result::Result::Err(#at::PermitSlot::refuse(__idem_slot, __idem_refused));
         }
     })
 }
@@ -529,7 +595,7 @@ fn rebound(capture: &Capture) -> TokenStream {
 }
 
 /// The user's statements as a future.
-fn body(plan: &Plan) -> TokenStream {
+fn body(plan: &Plan, access: &TokenStream) -> TokenStream {
     let capture = plan.capture.by_move.then(|| quote_spanned!(ours()=> move));
     let edge = edge(&plan.answer.whole, &plan.capture);
     let statements = plan.function.statements();
@@ -538,7 +604,8 @@ fn body(plan: &Plan) -> TokenStream {
     let mut block = Group::new(Delimiter::Brace, statements.clone());
     block.set_span(ours_at(plan.function.body_span()));
     let backstop = backstop(plan);
-    quote_spanned! {ours()=> async #capture { #edge #backstop #block } }
+    let admission = admission(plan, access);
+    quote_spanned! {ours()=> async #capture { #edge #backstop #admission #block } }
 }
 
 /// Never executed. It tells inference the declared return type before the body's first `return`,

@@ -7,6 +7,7 @@ mod companion;
 mod expand;
 mod function;
 mod keys;
+mod one_time;
 mod plan;
 mod validate;
 mod values;

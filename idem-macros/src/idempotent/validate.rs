@@ -2,6 +2,7 @@
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
+use syn::spanned::Spanned;
 use syn::{Expr, GenericParam, Safety, Signature, Type};
 
 use super::access::Access;
@@ -10,7 +11,7 @@ use super::args::{Fingerprint, Key, KeyText, Policy, RawArgs, Ttl};
 use super::companion;
 use super::function::Function;
 use super::keys;
-use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Keep, Mode, OneTime, Operation, Payload, Plan};
 use crate::bindings::{Binding, Mode as Holds, mentioned, rename_self, unparenthesised};
 use crate::errors::Errors;
 use crate::template::{self, Hole, plain};
@@ -54,6 +55,7 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
             let tokens = expr.to_token_stream();
             rename_self(tokens, &function.bindings)
         }),
+        token: one_time(&args, &function),
         capture: capture(&mode, store?, &function),
         companion,
         operation,
@@ -208,6 +210,18 @@ fn find(tokens: &TokenStream, name: &str) -> Option<Ident> {
         TokenTree::Ident(ident) if ident == name => Some(ident),
         TokenTree::Group(group) => find(&group.stream(), name),
         _ => None,
+    })
+}
+
+fn one_time(args: &RawArgs, function: &Function) -> Option<OneTime> {
+    let given = args.token.value()?;
+    let renamed = |expr: &Expr| rename_self(expr.to_token_stream(), &function.bindings);
+    Some(OneTime {
+        span: given.tokens.span(),
+        tokens: renamed(&given.tokens),
+        token: renamed(&given.token),
+        subject: renamed(&given.subject),
+        operation: renamed(&given.operation),
     })
 }
 
