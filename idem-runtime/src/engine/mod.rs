@@ -37,7 +37,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-#[cfg(feature = "_sqlx")]
+#[cfg(any(feature = "_sqlx", feature = "redis"))]
 pub(crate) use backoff::Backoff;
 pub use backstop::{Backstop, Gone, Said};
 pub use call_path::fence;

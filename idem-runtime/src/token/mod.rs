@@ -23,6 +23,8 @@ mod form;
 #[cfg(feature = "_sqlx")]
 mod keys;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "_sqlx")]
 mod signed;
 #[cfg(feature = "_sqlx")]
@@ -35,6 +37,8 @@ pub use form::{Consumed, Token};
 #[cfg(feature = "_sqlx")]
 pub use keys::{KeyError, SigningKeys};
 pub use memory::{Hold, MemoryTokens};
+#[cfg(feature = "redis")]
+pub use redis::{RedisHold, RedisTokens};
 #[cfg(feature = "_sqlx")]
 pub use signed::SignedTokens;
 #[cfg(feature = "_sqlx")]

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 
 use sqlx::{Pool, SqlStr};
 
-pub use permit::InTx;
+pub(super) use permit::InTx;
 
 use super::TokenError;
 use crate::error::Error;
