@@ -540,9 +540,9 @@ fn admission(plan: &Plan, access: &TokenStream) -> Option<TokenStream> {
         token,
         subject,
         operation,
-        ..
     } = plan.token.as_ref()?;
-    let span = ours_at(plan.token.as_ref()?.span);
+    let span = ours_at(tokens.span());
+    let tokens = tokens.shared();
     let at = plan.krate.private_at(span);
     let text = |expr: &TokenStream| {
         let span = ours_at(expr.span());
@@ -553,7 +553,7 @@ fn admission(plan: &Plan, access: &TokenStream) -> Option<TokenStream> {
         if let ::core::result::Result::Err(__idem_refused) = #at::PermitSlot::admit(
             __idem_slot,
             #access,
-            &#tokens,
+            #tokens,
             #at::Wanted {
                 token: #token,
                 subject: #subject,

@@ -1,8 +1,8 @@
 //! What is to be generated. A plan is valid by construction: there is no refused state that it could
 //! express, so expansion cannot fail.
 
+use proc_macro2::{Ident, TokenStream};
 use syn::{Expr, PatType, Type};
-use proc_macro2::{Ident, Span, TokenStream};
 
 use super::access::Access;
 use super::args::{Codec, RecordErr, Tombstone, Ttl};
@@ -100,9 +100,7 @@ pub(super) struct Keep {
 
 /// The one-time token of a call.
 pub(super) struct OneTime {
-    /// Where the user names the tokens.
-    pub(super) span: Span,
-    pub(super) tokens: TokenStream,
+    pub(super) tokens: Access,
     pub(super) token: TokenStream,
     pub(super) subject: TokenStream,
     pub(super) operation: TokenStream,

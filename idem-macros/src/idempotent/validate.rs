@@ -2,7 +2,6 @@
 
 use proc_macro2::{Ident, Span, TokenStream, TokenTree};
 use quote::{ToTokens, quote};
-use syn::spanned::Spanned;
 use syn::{Expr, GenericParam, Safety, Signature, Type};
 
 use super::access::Access;
@@ -217,8 +216,7 @@ fn one_time(args: &RawArgs, function: &Function) -> Option<OneTime> {
     let given = args.token.value()?;
     let renamed = |expr: &Expr| rename_self(expr.to_token_stream(), &function.bindings);
     Some(OneTime {
-        span: given.tokens.span(),
-        tokens: renamed(&given.tokens),
+        tokens: access(&given.tokens, function),
         token: renamed(&given.token),
         subject: renamed(&given.subject),
         operation: renamed(&given.operation),

@@ -67,7 +67,9 @@ impl<S: Store> Access for Shared<'_, S> {
     type Run = LeasedRun<S>;
     type Guard = WithLease;
 
-    fn guard(&mut self) {}
+    fn guard(&mut self) -> &mut WithLease {
+        WithLease::nothing()
+    }
 
     async fn reserve(&mut self, call: Call) -> Result<Step<LeasedRun<S>>, Error> {
         reserve(self.0, call).await
@@ -82,7 +84,9 @@ impl<S: Store> Access for S {
     type Run = LeasedRun<S>;
     type Guard = WithLease;
 
-    fn guard(&mut self) {}
+    fn guard(&mut self) -> &mut WithLease {
+        WithLease::nothing()
+    }
 
     async fn reserve(&mut self, call: Call) -> Result<Step<LeasedRun<S>>, Error> {
         reserve(&*self, call).await

@@ -80,7 +80,7 @@ pub trait Access {
     type Guard: Guard;
 
     #[doc(hidden)]
-    fn guard(&mut self) -> <Self::Guard as Guard>::Ref<'_>;
+    fn guard(&mut self) -> &mut <Self::Guard as Guard>::Conn;
 
     #[doc(hidden)]
     fn reserve(

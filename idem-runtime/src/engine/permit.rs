@@ -17,7 +17,7 @@ use crate::token::TokenError;
 pub trait Guard {
     /// Through which the token is reached.
     #[doc(hidden)]
-    type Ref<'a>: Send;
+    type Conn: Send;
 }
 
 /// A transaction does.
@@ -27,15 +27,23 @@ pub struct InTransaction<D>(PhantomData<D>);
 
 #[cfg(feature = "_sqlx")]
 impl<D: Dialect> Guard for InTransaction<D> {
-    type Ref<'a> = &'a mut D::Connection;
+    type Conn = D::Connection;
 }
 
 /// A lease does.
 #[derive(Debug)]
 pub struct WithLease;
 
+impl WithLease {
+    /// Nothing is reached through it.
+    pub(super) fn nothing() -> &'static mut Self {
+        // Of no size: nothing is allocated, nothing leaks.
+        Box::leak(Box::new(Self))
+    }
+}
+
 impl Guard for WithLease {
-    type Ref<'a> = ();
+    type Conn = Self;
 }
 
 /// A token and what it is to be good for.
@@ -52,8 +60,8 @@ pub struct Wanted<'a> {
 
 /// Tokens that a call guarded by `G` uses up if it succeeds, and only then.
 #[diagnostic::on_unimplemented(
-    message = "`{Self}` cannot be used up together with a call that is guarded by `{G}`",
-    label = "not used up together with this call",
+    message = "tokens of `{Self}` cannot be used up together with this call",
+    label = "kept elsewhere than the call is guarded, or no tokens at all",
     note = "a call in a transaction takes `SignedTokens` or `StoredTokens`, which are kept in the same database",
     note = "a call with a lease takes `MemoryTokens` or `RedisTokens`, which hold the token while the body runs"
 )]
@@ -65,7 +73,7 @@ pub trait Admits<G: Guard> {
     #[doc(hidden)]
     fn admit(
         &self,
-        by: G::Ref<'_>,
+        conn: &mut G::Conn,
         wanted: Wanted<'_>,
     ) -> impl Future<Output = Result<Self::Permit, TokenError>> + Send;
 }
@@ -76,10 +84,10 @@ impl<G: Guard, T: Admits<G> + ?Sized> Admits<G> for &T {
 
     fn admit(
         &self,
-        by: G::Ref<'_>,
+        conn: &mut G::Conn,
         wanted: Wanted<'_>,
     ) -> impl Future<Output = Result<T::Permit, TokenError>> + Send {
-        (**self).admit(by, wanted)
+        (**self).admit(conn, wanted)
     }
 }
 
@@ -89,10 +97,10 @@ impl<G: Guard, T: Admits<G> + ?Sized> Admits<G> for std::sync::Arc<T> {
 
     fn admit(
         &self,
-        by: G::Ref<'_>,
+        conn: &mut G::Conn,
         wanted: Wanted<'_>,
     ) -> impl Future<Output = Result<T::Permit, TokenError>> + Send {
-        (**self).admit(by, wanted)
+        (**self).admit(conn, wanted)
     }
 }
 
@@ -115,7 +123,7 @@ pub trait Permit<G: Guard>: Send {
 
     /// It has not. What cannot be given back now is free when the guard's time is over.
     #[doc(hidden)]
-    fn give_back(self, by: G::Ref<'_>) -> impl Future<Output = ()> + Send;
+    fn give_back(self, conn: &mut G::Conn) -> impl Future<Output = ()> + Send;
 }
 
 /// Where one run keeps its token.

@@ -7,7 +7,7 @@ use std::time::Duration;
 use super::form::{binding, lifetime, stored_id};
 use super::{Consumed, Reason, Token, TokenError};
 use crate::clock::{Clock, Moment, SystemClock};
-use crate::engine::{Admits, Guard, Permit, Wanted, WithLease};
+use crate::engine::{Admits, Permit, Wanted, WithLease};
 use crate::key::RecordId;
 
 /// Tokens of this process, for tests and for services of one process whose tokens may end with it.
@@ -177,11 +177,7 @@ impl Hold {
 impl Admits<WithLease> for MemoryTokens {
     type Permit = Hold;
 
-    async fn admit(
-        &self,
-        _by: <WithLease as Guard>::Ref<'_>,
-        wanted: Wanted<'_>,
-    ) -> Result<Hold, TokenError> {
+    async fn admit(&self, _by: &mut WithLease, wanted: Wanted<'_>) -> Result<Hold, TokenError> {
         self.hold(wanted.token, wanted.subject, wanted.operation)
     }
 }
@@ -192,7 +188,7 @@ impl Permit<WithLease> for Hold {
         Ok(())
     }
 
-    async fn give_back(self, _by: <WithLease as Guard>::Ref<'_>) {}
+    async fn give_back(self, _by: &mut WithLease) {}
 }
 
 impl Drop for Hold {

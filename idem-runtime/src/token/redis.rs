@@ -5,7 +5,7 @@ use tokio::task::AbortHandle;
 
 use super::form::{binding, lifetime, stored_id};
 use super::{Consumed, Reason, Token, TokenError};
-use crate::engine::{Admits, Backoff, Guard, Permit, Wanted, WithLease, detach};
+use crate::engine::{Admits, Backoff, Permit, Wanted, WithLease, detach};
 use crate::key::RecordId;
 use crate::protocol::Owner;
 use crate::store::redis::{End, RedisStore, Said, Take};
@@ -326,7 +326,7 @@ impl Admits<WithLease> for RedisTokens {
 
     async fn admit(
         &self,
-        _by: <WithLease as Guard>::Ref<'_>,
+        _by: &mut WithLease,
         wanted: Wanted<'_>,
     ) -> Result<RedisHold, TokenError> {
         self.hold(wanted.token, wanted.subject, wanted.operation)
@@ -339,7 +339,7 @@ impl Permit<WithLease> for RedisHold {
         self.consume().await.map(drop)
     }
 
-    async fn give_back(self, _by: <WithLease as Guard>::Ref<'_>) {
+    async fn give_back(self, _by: &mut WithLease) {
         // Failing that, the hold ends by itself.
         let _ = Self::give_back(self).await;
     }

@@ -7,7 +7,7 @@ use super::keys::{Claims, SigningKeys};
 use super::sql::{InTx, Mark, TokenDialect, TokenTable, failed};
 use super::{Consumed, Reason, Token, TokenError};
 use crate::clock::{Clock as _, SystemClock};
-use crate::engine::{Admits, Guard, InTransaction, Wanted};
+use crate::engine::{Admits, InTransaction, Wanted};
 
 /// Tokens that carry what they are good for, signed: issuing one writes nothing. A mark in the table
 /// says that one is used.
@@ -128,7 +128,7 @@ impl<D: TokenDialect> Admits<InTransaction<D>> for SignedTokens {
 
     async fn admit(
         &self,
-        conn: <InTransaction<D> as Guard>::Ref<'_>,
+        conn: &mut D::Connection,
         wanted: Wanted<'_>,
     ) -> Result<InTx, TokenError> {
         let Wanted {

@@ -5,7 +5,7 @@ use sqlx::{Pool, SqlStr, Transaction};
 use super::form::{binding, lifetime, stored_id};
 use super::sql::{Found, InTx, TokenDialect, TokenTable, failed};
 use super::{Consumed, Reason, Token, TokenError};
-use crate::engine::{Admits, Guard, InTransaction, Wanted};
+use crate::engine::{Admits, InTransaction, Wanted};
 use crate::key::RecordId;
 
 /// Random tokens with a row each. The table keeps a digest: whoever reads it cannot use them.
@@ -112,7 +112,7 @@ impl<D: TokenDialect> Admits<InTransaction<D>> for StoredTokens {
 
     async fn admit(
         &self,
-        conn: <InTransaction<D> as Guard>::Ref<'_>,
+        conn: &mut D::Connection,
         wanted: Wanted<'_>,
     ) -> Result<InTx, TokenError> {
         let Wanted {

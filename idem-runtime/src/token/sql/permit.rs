@@ -3,7 +3,7 @@
 use sqlx::SqlStr;
 
 use super::TokenDialect;
-use crate::engine::{Guard, InTransaction, Permit};
+use crate::engine::{InTransaction, Permit};
 use crate::key::RecordId;
 use crate::token::{Consumed, TokenError};
 
@@ -27,7 +27,7 @@ impl<D: TokenDialect> Permit<InTransaction<D>> for InTx {
         Ok(())
     }
 
-    async fn give_back(self, conn: <InTransaction<D> as Guard>::Ref<'_>) {
+    async fn give_back(self, conn: &mut D::Connection) {
         // A caller who swallows the error and commits has not burned the token. In an aborted
         // transaction this cannot run and need not.
         let _ = D::undo(conn, &self.undo, self.id).await;
