@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 26] = [
+pub(super) const ARGUMENTS: [(&str, &str); 27] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",

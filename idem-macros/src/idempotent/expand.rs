@@ -7,9 +7,10 @@ use syn::spanned::Spanned;
 use syn::{Expr, Type};
 
 use super::access::Access;
+use super::admission;
 use super::args::{Codec, RecordErr, Tombstone, Ttl};
 use super::companion;
-use super::plan::{Capture, Identity, InProgress, Keep, Mode, OneTime, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
 use crate::bindings::Binding;
 use crate::hygiene::{allow_on_edge, allow_on_rebinding, allow_on_return, ours, ours_at};
 use crate::template::{Segment, separators};
@@ -376,7 +377,7 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
     let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
     let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
     let part = part(plan.keep.as_ref());
-    let permit = permit(plan, private);
+    let permit = admission::permit(plan, private);
     let leave = match &plan.token {
         None => quote_spanned! {span=>
             #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
@@ -416,7 +417,7 @@ fn own(
     let at = plan.krate.private_at(span);
     let pool = pool.shared();
     let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
-    let permit = permit(plan, private);
+    let permit = admission::permit(plan, private);
     let access = quote_spanned!(ours_at(name.span())=> &mut *#name);
     let driven = driven(plan, &access, private);
     let part = part(plan.keep.as_ref());
@@ -480,12 +481,6 @@ fn own(
     }
 }
 
-/// Where the call keeps its token.
-fn permit(plan: &Plan, private: &TokenStream) -> Option<TokenStream> {
-    let slot = quote_spanned!(ours()=> let __idem_permit = #private::PermitSlot::new(););
-    plan.token.as_ref().map(|_| slot)
-}
-
 /// The body, driven to its end: statements and a value. `access` is what guards the call.
 fn driven(plan: &Plan, access: &TokenStream, private: &TokenStream) -> TokenStream {
     let rebound = rebound(&plan.capture);
@@ -533,38 +528,6 @@ fn backstop(plan: &Plan) -> Option<TokenStream> {
     })
 }
 
-/// Takes the token for this call; without it the body does not run.
-fn admission(plan: &Plan, access: &TokenStream) -> Option<TokenStream> {
-    let OneTime {
-        tokens,
-        token,
-        subject,
-        operation,
-    } = plan.token.as_ref()?;
-    let span = ours_at(tokens.span());
-    let tokens = tokens.shared();
-    let at = plan.krate.private_at(span);
-    let text = |expr: &TokenStream| {
-        let span = ours_at(expr.span());
-        quote_spanned!(span=> ::core::convert::AsRef::<str>::as_ref(&#expr))
-    };
-    let (token, subject, operation) = (text(token), text(subject), text(operation));
-    Some(quote_spanned! {span=>
-        if let ::core::result::Result::Err(__idem_refused) = #at::PermitSlot::admit(
-            __idem_slot,
-            #access,
-            #tokens,
-            #at::Wanted {
-                token: #token,
-                subject: #subject,
-                operation: #operation,
-            },
-        ).await {
-            return ::core::result::Result::Err(#at::PermitSlot::refuse(__idem_slot, __idem_refused));
-        }
-    })
-}
-
 /// The arguments that are used again after the body, under their own names.
 fn rebound(capture: &Capture) -> TokenStream {
     let allow = allow_on_rebinding();
@@ -604,7 +567,7 @@ fn body(plan: &Plan, access: &TokenStream) -> TokenStream {
     let mut block = Group::new(Delimiter::Brace, statements.clone());
     block.set_span(ours_at(plan.function.body_span()));
     let backstop = backstop(plan);
-    let admission = admission(plan, access);
+    let admission = admission::admission(plan, access);
     quote_spanned! {ours()=> async #capture { #edge #backstop #admission #block } }
 }
 

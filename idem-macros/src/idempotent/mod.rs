@@ -1,6 +1,7 @@
 //! `#[idempotent]`: parse → validate → expand.
 
 mod access;
+mod admission;
 mod answer;
 mod args;
 mod companion;
