@@ -9,6 +9,7 @@ use std::sync::{Mutex, PoisonError};
 use super::{Access, Contract, Driven, Driver, Run, leave};
 use crate::error::{Error, ErrorKind};
 use crate::operation::Call;
+use crate::outcome::CodecId;
 #[cfg(feature = "_sqlx")]
 use crate::store::sql::Dialect;
 use crate::token::TokenError;
@@ -209,7 +210,9 @@ pub async fn leave_with_token<T, E, A: Access, P: Permit<A::Guard>>(
         Some(permit) if succeeded => {
             // From here on the effect may be done.
             run.body_ended();
-            spend(permit, run.driver(), run.call()).await
+            spend(permit, run.driver())
+                .await
+                .map_err(|cause| Unspent::new(run.call(), cause))
         }
         // Its effect is not known; the hold does as it does when the call is dropped.
         Some(permit) if lost => {
@@ -223,27 +226,50 @@ pub async fn leave_with_token<T, E, A: Access, P: Permit<A::Guard>>(
         None => Ok(()),
     };
     let answer = leave(access, run, driven, contract).await;
-    match spent {
+    match (answer, spent) {
         // Recorded all the same: a repeat of this call is answered.
-        Err(error) if answer.is_ok() => contract.refuse(error),
-        _ => answer,
+        (Ok(value), Err(unspent)) => contract.refuse(unspent.carrying(contract, &value)),
+        (answer, _) => answer,
     }
 }
 
 /// Under the call's lease, if it has one: nobody else is to begin meanwhile.
-fn spend<G: Guard, P: Permit<G>>(
+async fn spend<G: Guard, P: Permit<G>>(
     permit: P,
     driver: Driver,
-    call: &Call,
-) -> impl Future<Output = Result<(), Error>> + Send + use<G, P> {
-    let error = call
-        .error(ErrorKind::EffectDoneNotRecorded)
-        .detail("the body has succeeded and its token could not be marked as used");
-    async move {
-        match driver.drive(permit.use_up()).await {
-            Driven::Finished(Ok(())) => Ok(()),
-            Driven::Finished(Err(cause)) => Err(error.caused_by(cause)),
-            Driven::Known(_) | Driven::LeaseLost => Err(error),
+) -> Result<(), Option<TokenError>> {
+    match driver.drive(permit.use_up()).await {
+        Driven::Finished(used) => used.map_err(Some),
+        Driven::Known(_) | Driven::LeaseLost => Err(None),
+    }
+}
+
+/// A token that could not be marked although the body has succeeded.
+struct Unspent {
+    error: Error,
+    codec: CodecId,
+    schema: u32,
+}
+
+impl Unspent {
+    fn new(call: &Call, cause: Option<TokenError>) -> Self {
+        let error = call
+            .error(ErrorKind::EffectDoneNotRecorded)
+            .detail("the outcome is recorded, and the token could not be marked as used");
+        Self {
+            error: match cause {
+                Some(cause) => error.caused_by(cause),
+                None => error,
+            },
+            codec: call.codec(),
+            schema: call.schema(),
+        }
+    }
+
+    fn carrying<T, E>(self, contract: &Contract<T, E>, value: &T) -> Error {
+        match contract.encode_as(self.codec, self.schema, value) {
+            Ok(outcome) => self.error.carrying(outcome),
+            Err(_) => self.error,
         }
     }
 }

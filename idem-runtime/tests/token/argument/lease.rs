@@ -223,6 +223,7 @@ async fn a_token_that_cannot_be_marked_is_no_silent_success() {
     let error = call.await.unwrap().unwrap_err();
     assert_eq!(error.idem().kind(), ErrorKind::EffectDoneNotRecorded);
     assert_eq!(error.idem().effect(), Effect::Done);
+    assert_eq!(error.idem().unrecorded(), Some(1));
     let again = leased(&store, &tokens, 1, &token, Does::Succeeds, &body).await;
     assert_eq!((again.unwrap(), body.runs()), (1, 1));
     server.restart();
