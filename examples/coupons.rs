@@ -64,11 +64,10 @@ impl Coupons {
     /// `POST`. A form that is sent again is answered before it comes to its token, which is used by
     /// then. What fails is rolled back, and the token is as good as before.
     #[idempotent(
-        key = "redeem:{token}", key_text = "hidden", ttl = "1d", store = self.pool, tx = tx
+        key = "redeem:{token}", key_text = "hidden", ttl = "1d", store = self.pool, tx = tx,
+        token(self.tokens, token, subject = user, operation = format!("redeem {code}"))
     )]
     async fn redeem(&self, user: &str, code: &str, token: &str) -> Result<Redeemed, CouponError> {
-        let operation = format!("redeem {code}");
-        self.tokens.consume(tx, token, user, &operation).await?;
         let insert = sqlx::query_as(
             "INSERT INTO redemption (code, owner, cents)
              SELECT code, $2, cents FROM coupon WHERE code = $1

@@ -49,9 +49,11 @@ impl Accounts {
 
     /// `POST`: the button. A repeat of the same call is answered from its record, before it comes to
     /// the token; a call that fails is rolled back, and so is the use of its token.
-    #[idempotent(key = "delete:{user}", ttl = "1d", store = "self.pool", tx = tx)]
+    #[idempotent(
+        key = "delete:{user}", ttl = "1d", store = self.pool, tx = tx,
+        token(self.tokens, token, subject = user, operation = DELETE)
+    )]
     async fn delete(&self, user: &str, token: &str) -> Result<u64, DeleteError> {
-        self.tokens.consume(tx, token, user, DELETE).await?;
         let open: i64 = sqlx::query_scalar("SELECT orders FROM account WHERE name = $1")
             .bind(user.to_owned())
             .fetch_one(&mut **tx)

@@ -6,7 +6,8 @@ pub use crate::__impl_state_sqlx as impl_state_sqlx;
 pub use crate::Error;
 pub use crate::answer::Answer;
 pub use crate::engine::{
-    Backstop, Entered, Gone, Keep, Run, contract, enter, leave, rebuilt, share,
+    Backstop, Entered, Gone, Keep, PermitSlot, Run, Wanted, contract, enter, leave,
+    leave_with_token, rebuilt, share,
 };
 #[cfg(feature = "_sqlx")]
 pub use crate::engine::{Closed, aside, close, close_or_again, open};

@@ -15,7 +15,8 @@ tokio::task_local! {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Answered {
-    /// The body ran in this call, or would have, had its backstop been able to look.
+    /// The body ran in this call, or would have, had its backstop been able to look or its token been
+    /// good.
     FirstRun,
     /// The answer comes from the record.
     Replay {

@@ -5,14 +5,14 @@ use syn::ext::IdentExt;
 use syn::parse::{ParseStream, Parser};
 use syn::{Expr, Ident, Lit, LitStr, Token, parse::Parse};
 
-use super::values;
+use super::{one_time, values};
 use crate::crate_path::CratePath;
 use crate::errors::Errors;
 use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 26] = [
+pub(super) const ARGUMENTS: [(&str, &str); 27] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -60,6 +60,10 @@ pub(super) const ARGUMENTS: [(&str, &str); 26] = [
     (
         "backstop",
         "`backstop = find_order(tx, &req.order_no)`, a future of `Result<Option<T>, E>`",
+    ),
+    (
+        "token",
+        "`token(tokens, &req.token, subject = user, operation = \"account.delete\")`",
     ),
     (
         "keep",
@@ -128,6 +132,7 @@ pub(super) struct RawArgs {
     pub(super) on_lost_lease: Slot<Policy>,
     pub(super) record_err: Slot<RecordErr>,
     pub(super) backstop: Slot<Expr>,
+    pub(super) token: Slot<OneTime>,
     pub(super) keep: Slot<Expr>,
     pub(super) rebuild: Slot<Expr>,
     pub(super) max_outcome: Slot<u64>,
@@ -163,6 +168,15 @@ pub(super) enum Tombstone {
 pub(super) enum Fingerprint {
     None,
     Parts(Vec<Expr>),
+}
+
+/// The one-time token that a call uses up.
+pub(super) struct OneTime {
+    /// Where tokens are kept.
+    pub(super) tokens: Expr,
+    pub(super) token: Expr,
+    pub(super) subject: Expr,
+    pub(super) operation: Expr,
 }
 
 #[derive(Clone)]
@@ -261,6 +275,7 @@ impl RawArgs {
             }
             "record_err" => self.record_err.set(name, values::record_err(arg), errors),
             "backstop" => self.backstop.set(name, values::expression(arg), errors),
+            "token" => self.token.set(name, one_time::parse(arg), errors),
             "keep" => self.keep.set(name, values::function(arg), errors),
             "rebuild" => self.rebuild.set(name, values::expression(arg), errors),
             "max_outcome" => self.max_outcome.set(name, values::max_outcome(arg), errors),

@@ -7,6 +7,7 @@ use syn::spanned::Spanned;
 use syn::{Expr, Type};
 
 use super::access::Access;
+use super::admission;
 use super::args::{Codec, RecordErr, Tombstone, Ttl};
 use super::companion;
 use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
@@ -372,12 +373,18 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
     let span = ours_at(access.span());
     let at = plan.krate.private_at(span);
     let access = access.exclusive(&at);
-    let driven = driven(plan, private);
+    let driven = driven(plan, &access, private);
     let enter = quote_spanned!(span=> #at::enter(#access, __idem_call, &__idem_contract).await);
     let driver = quote_spanned!(span=> #at::Run::driver(&__idem_run));
     let part = part(plan.keep.as_ref());
-    let leave = quote_spanned! {span=>
-        #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
+    let permit = admission::permit(plan, private);
+    let leave = match &plan.token {
+        None => quote_spanned! {span=>
+            #at::leave(#access, __idem_run, __idem_result, &__idem_contract).await
+        },
+        Some(_) => quote_spanned! {span=>
+            #at::leave_with_token(#access, __idem_run, __idem_result, __idem_permit, &__idem_contract).await
+        },
     };
     let leave = first(plan.keep.as_ref(), leave);
     let answered = answered(plan, TokenStream::clone);
@@ -388,6 +395,7 @@ fn callers(plan: &Plan, access: &Access, private: &TokenStream) -> TokenStream {
             #private::Entered::Answer(__idem_answer) => #answered,
             #private::Entered::Run(__idem_run) => {
                 let __idem_driver = #driver;
+                #permit
                 let __idem_result = { #driven };
                 #part
                 #leave
@@ -409,10 +417,13 @@ fn own(
     let at = plan.krate.private_at(span);
     let pool = pool.shared();
     let open = quote_spanned!(span=> #at::open(#pool, __idem_call, &__idem_contract).await);
-    let driven = driven(plan, private);
+    let permit = admission::permit(plan, private);
+    let access = quote_spanned!(ours_at(name.span())=> &mut *#name);
+    let driven = driven(plan, &access, private);
     let part = part(plan.keep.as_ref());
     let result = quote_spanned! {ours()=>
         let __idem_driver = #private::Run::driver(&__idem_run);
+        #permit
         let __idem_result = {
             let #name = __idem_run.transaction();
             #driven
@@ -470,19 +481,37 @@ fn own(
     }
 }
 
-/// The body, driven to its end: statements and a value.
-fn driven(plan: &Plan, private: &TokenStream) -> TokenStream {
+/// The body, driven to its end: statements and a value. `access` is what guards the call.
+fn driven(plan: &Plan, access: &TokenStream, private: &TokenStream) -> TokenStream {
     let rebound = rebound(&plan.capture);
-    let body = body(plan);
-    if plan.backstop.is_none() {
+    let body = body(plan, access);
+    let backstop = plan.backstop.as_ref().map(|_| {
+        quote_spanned! {ours()=>
+            let __idem_backstop = #private::Backstop::new();
+            let __idem_asked = &__idem_backstop;
+        }
+    });
+    let unless_answered = plan
+        .backstop
+        .as_ref()
+        .map(|_| quote_spanned!(ours()=> .unless_answered_by(&__idem_backstop)));
+    let token = plan
+        .token
+        .as_ref()
+        .map(|_| quote_spanned!(ours()=> let __idem_slot = &__idem_permit;));
+    let unless_refused = plan
+        .token
+        .as_ref()
+        .map(|_| quote_spanned!(ours()=> .unless_refused_by(&__idem_permit)));
+    if backstop.is_none() && token.is_none() {
         return quote_spanned!(ours()=> #rebound __idem_driver.drive(#body).await);
     }
     quote_spanned! {ours()=>
-        let __idem_backstop = #private::Backstop::new();
-        let __idem_asked = &__idem_backstop;
+        #backstop
+        #token
         #rebound
         let __idem_driven = __idem_driver.drive(#body).await;
-        __idem_driven.unless_answered_by(&__idem_backstop)
+        __idem_driven #unless_answered #unless_refused
     }
 }
 
@@ -529,7 +558,7 @@ fn rebound(capture: &Capture) -> TokenStream {
 }
 
 /// The user's statements as a future.
-fn body(plan: &Plan) -> TokenStream {
+fn body(plan: &Plan, access: &TokenStream) -> TokenStream {
     let capture = plan.capture.by_move.then(|| quote_spanned!(ours()=> move));
     let edge = edge(&plan.answer.whole, &plan.capture);
     let statements = plan.function.statements();
@@ -538,7 +567,8 @@ fn body(plan: &Plan) -> TokenStream {
     let mut block = Group::new(Delimiter::Brace, statements.clone());
     block.set_span(ours_at(plan.function.body_span()));
     let backstop = backstop(plan);
-    quote_spanned! {ours()=> async #capture { #edge #backstop #block } }
+    let admission = admission::admission(plan, access);
+    quote_spanned! {ours()=> async #capture { #edge #backstop #admission #block } }
 }
 
 /// Never executed. It tells inference the declared return type before the body's first `return`,

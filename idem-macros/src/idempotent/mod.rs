@@ -1,12 +1,14 @@
 //! `#[idempotent]`: parse → validate → expand.
 
 mod access;
+mod admission;
 mod answer;
 mod args;
 mod companion;
 mod expand;
 mod function;
 mod keys;
+mod one_time;
 mod plan;
 mod validate;
 mod values;

@@ -25,6 +25,8 @@ pub(super) struct Plan {
     pub(super) keep: Option<Keep>,
     /// What is asked before the body.
     pub(super) backstop: Option<TokenStream>,
+    /// What is used up by the call, after the backstop was asked.
+    pub(super) token: Option<OneTime>,
     pub(super) mode: Mode,
     pub(super) capture: Capture,
     pub(super) companion: Option<Companion>,
@@ -94,6 +96,14 @@ pub(super) struct Keep {
     /// The name that what is kept has in `rebuild`, as it is written there.
     pub(super) name: Ident,
     pub(super) rebuild: TokenStream,
+}
+
+/// The one-time token of a call.
+pub(super) struct OneTime {
+    pub(super) tokens: Access,
+    pub(super) token: TokenStream,
+    pub(super) subject: TokenStream,
+    pub(super) operation: TokenStream,
 }
 
 /// Whose transaction or store it is.

@@ -284,6 +284,23 @@ fn the_backstop_is_asked_inside_the_body() {
 }
 
 #[test]
+fn the_token_is_asked_for_inside_the_body_in_both_forms() {
+    let item = "async fn f(&self, req: Req) -> Result<u8, E> { body }";
+    for token in [
+        r#"token(&self.tokens, &req.token, subject = self.who(), operation = "x")"#,
+        r##"token = r#"&self.tokens, &req.token, operation = "x", subject = self.who()"#"##,
+    ] {
+        let args = format!(r#"key(req.id), ttl = "1d", store = self.pool, tx = tx, {token}"#);
+        let out = expand(&args, item);
+        out.must_have("::admit(__idem_slot, &mut *tx, &self.tokens,");
+        out.must_have("AsRef::<str>::as_ref(&&req.token)");
+        out.must_have("AsRef::<str>::as_ref(&self.who())");
+        out.must_have("unless_refused_by(&__idem_permit)");
+    }
+    assert!(!expand(ARGS, ITEM).has("PermitSlot"));
+}
+
+#[test]
 fn what_is_kept_is_recorded_and_the_answer_rebuilt() {
     let item = "async fn f(&self, req: Req) -> Result<Order, E> { body }";
     let out = expand(

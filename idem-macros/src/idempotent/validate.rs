@@ -10,7 +10,7 @@ use super::args::{Fingerprint, Key, KeyText, Policy, RawArgs, Ttl};
 use super::companion;
 use super::function::Function;
 use super::keys;
-use super::plan::{Capture, Identity, InProgress, Keep, Mode, Operation, Payload, Plan};
+use super::plan::{Capture, Identity, InProgress, Keep, Mode, OneTime, Operation, Payload, Plan};
 use crate::bindings::{Binding, Mode as Holds, mentioned, rename_self, unparenthesised};
 use crate::errors::Errors;
 use crate::template::{self, Hole, plain};
@@ -54,6 +54,7 @@ pub(super) fn validate(args: RawArgs, function: Function, errors: &mut Errors) -
             let tokens = expr.to_token_stream();
             rename_self(tokens, &function.bindings)
         }),
+        token: one_time(&args, &function),
         capture: capture(&mode, store?, &function),
         companion,
         operation,
@@ -208,6 +209,17 @@ fn find(tokens: &TokenStream, name: &str) -> Option<Ident> {
         TokenTree::Ident(ident) if ident == name => Some(ident),
         TokenTree::Group(group) => find(&group.stream(), name),
         _ => None,
+    })
+}
+
+fn one_time(args: &RawArgs, function: &Function) -> Option<OneTime> {
+    let given = args.token.value()?;
+    let renamed = |expr: &Expr| rename_self(expr.to_token_stream(), &function.bindings);
+    Some(OneTime {
+        tokens: access(&given.tokens, function),
+        token: renamed(&given.token),
+        subject: renamed(&given.subject),
+        operation: renamed(&given.operation),
     })
 }
 

@@ -29,14 +29,14 @@ impl Argument {
         }
     }
 
-    fn refuse<T>(&self, message: impl std::fmt::Display) -> syn::Result<T> {
+    pub(super) fn refuse<T>(&self, message: impl std::fmt::Display) -> syn::Result<T> {
         Err(match &self.value {
             Value::Expr(expr) => syn::Error::new_spanned(expr, message),
             _ => syn::Error::new(self.span(), message),
         })
     }
 
-    fn wrong_kind<T>(&self) -> syn::Result<T> {
+    pub(super) fn wrong_kind<T>(&self) -> syn::Result<T> {
         self.refuse(wrong_kind_text(&self.name))
     }
 
@@ -335,7 +335,7 @@ pub(super) fn krate(arg: &Argument) -> syn::Result<CratePath> {
     }
 }
 
-fn list(tokens: TokenStream) -> syn::Result<Vec<Expr>> {
+pub(super) fn list(tokens: TokenStream) -> syn::Result<Vec<Expr>> {
     Punctuated::<Expr, Token![,]>::parse_terminated
         .parse2(tokens)
         .map(|parts| parts.into_iter().collect())

@@ -125,7 +125,11 @@ impl<T, E> Contract<T, E> {
     }
 
     pub(super) fn encode_ok(&self, call: &Call, value: &T) -> Result<Bytes, Error> {
-        (self.encode)(value, call.codec(), call.schema(), self.equality)
+        self.encode_as(call.codec(), call.schema(), value)
+    }
+
+    pub(super) fn encode_as(&self, codec: CodecId, schema: u32, value: &T) -> Result<Bytes, Error> {
+        (self.encode)(value, codec, schema, self.equality)
     }
 
     /// The envelope of a final error; `None` for one that may be retried.

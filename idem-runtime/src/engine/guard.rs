@@ -100,7 +100,7 @@ async fn give_back<S: Store>(store: &S, id: RecordId, owner: Owner) {
 
 /// Runs on without anybody waiting. Without a runtime, or with one that is shutting down, nothing
 /// runs, and the lease ends by itself.
-fn detach(work: impl Future<Output = ()> + Send + 'static) {
+pub(crate) fn detach(work: impl Future<Output = ()> + Send + 'static) {
     if let Ok(runtime) = tokio::runtime::Handle::try_current() {
         drop(runtime.spawn(work));
     }

@@ -9,7 +9,7 @@ use super::backoff::Backoff;
 use super::guard::{Guard, Unanswered};
 use super::renewal::Renewal;
 use super::turns::Turns;
-use super::{Access, Driver, Replay, Run, Settlement, Step, call_path};
+use super::{Access, Driver, Replay, Run, Settlement, Step, WithLease, call_path};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::{Call, InProgress, OnCancel};
 use crate::protocol::{Owner, State};
@@ -24,7 +24,7 @@ struct Shared<'a, S>(&'a S);
 #[must_use]
 pub fn share<S: Store>(
     store: &S,
-) -> impl Access<Run = impl Run + Send + Sync + use<S>> + Send + use<'_, S> {
+) -> impl Access<Run = impl Run + Send + Sync + use<S>, Guard = WithLease> + Send + use<'_, S> {
     Shared(store)
 }
 
@@ -65,6 +65,11 @@ impl<S: Store> Run for LeasedRun<S> {
 
 impl<S: Store> Access for Shared<'_, S> {
     type Run = LeasedRun<S>;
+    type Guard = WithLease;
+
+    fn guard(&mut self) -> &mut WithLease {
+        WithLease::nothing()
+    }
 
     async fn reserve(&mut self, call: Call) -> Result<Step<LeasedRun<S>>, Error> {
         reserve(self.0, call).await
@@ -77,6 +82,11 @@ impl<S: Store> Access for Shared<'_, S> {
 
 impl<S: Store> Access for S {
     type Run = LeasedRun<S>;
+    type Guard = WithLease;
+
+    fn guard(&mut self) -> &mut WithLease {
+        WithLease::nothing()
+    }
 
     async fn reserve(&mut self, call: Call) -> Result<Step<LeasedRun<S>>, Error> {
         reserve(&*self, call).await

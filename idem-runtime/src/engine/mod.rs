@@ -24,6 +24,7 @@ mod keep;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
+mod permit;
 mod renewal;
 mod term;
 #[cfg(all(feature = "_sqlx", feature = "tiered"))]
@@ -36,7 +37,7 @@ use std::future::Future;
 
 use bytes::Bytes;
 
-#[cfg(feature = "_sqlx")]
+#[cfg(any(feature = "_sqlx", feature = "redis"))]
 pub(crate) use backoff::Backoff;
 pub use backstop::{Backstop, Gone, Said};
 pub use call_path::fence;
@@ -45,6 +46,8 @@ pub use contract::{Contract, contract};
 pub use driver::{Driven, Driver};
 #[cfg(feature = "_sqlx")]
 pub(crate) use finish::run_to_end;
+#[cfg(feature = "redis")]
+pub(crate) use guard::detach;
 pub use keep::{Keep, Rebuilt, rebuilt};
 pub use leased::share;
 pub(crate) use leased::{ask, no_answer};
@@ -53,6 +56,10 @@ pub use owned::{Closed, OwnedRun, aside, close, close_or_again, open};
 pub(crate) use renewal::{Renew, StoreLease, renew_until_lost};
 pub(crate) use term::{Term, TermWatch};
 pub(crate) use turns::Turns;
+
+#[cfg(feature = "_sqlx")]
+pub use permit::InTransaction;
+pub use permit::{Admits, Guard, Permit, PermitSlot, Wanted, WithLease, leave_with_token};
 
 use crate::clock::Moment;
 use crate::error::{Effect, Error, ErrorKind};
@@ -69,6 +76,11 @@ use crate::outcome;
 pub trait Access {
     /// A running call.
     type Run: Run;
+    /// What guards it.
+    type Guard: Guard;
+
+    #[doc(hidden)]
+    fn guard(&mut self) -> &mut <Self::Guard as Guard>::Conn;
 
     #[doc(hidden)]
     fn reserve(

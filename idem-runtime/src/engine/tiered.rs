@@ -4,7 +4,7 @@ use std::time::Instant;
 
 use super::behind::from_front;
 use super::transaction::{Found, TxRun, find, replay, settle};
-use super::{Access, Settlement, Step};
+use super::{Access, InTransaction, Settlement, Step};
 use crate::error::Error;
 use crate::operation::Call;
 use crate::store::sql::Dialect;
@@ -13,6 +13,11 @@ use crate::store::{Kept, Until};
 
 impl<D: Dialect, F: Front> Access for OverTx<'_, '_, '_, D, F> {
     type Run = TxRun;
+    type Guard = InTransaction<D>;
+
+    fn guard(&mut self) -> &mut D::Connection {
+        &mut *self.tx
+    }
 
     async fn reserve(&mut self, mut call: Call) -> Result<Step<TxRun>, Error> {
         let records = &self.tier.records;

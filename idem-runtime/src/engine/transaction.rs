@@ -6,7 +6,7 @@ use std::time::Duration;
 use sqlx::Transaction;
 
 use super::backoff::Backoff;
-use super::{Access, Driver, Replay, Run, Settlement, Step, call_path};
+use super::{Access, Driver, InTransaction, Replay, Run, Settlement, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind, Retry};
 use crate::operation::{Call, InProgress};
 use crate::outcome;
@@ -32,6 +32,11 @@ impl Run for TxRun {
 
 impl<D: Dialect> Access for Transaction<'_, D> {
     type Run = TxRun;
+    type Guard = InTransaction<D>;
+
+    fn guard(&mut self) -> &mut D::Connection {
+        &mut *self
+    }
 
     async fn reserve(&mut self, call: Call) -> Result<Step<TxRun>, Error> {
         reserve::<D>(&mut *self, Records::shared(), call).await
@@ -44,6 +49,11 @@ impl<D: Dialect> Access for Transaction<'_, D> {
 
 impl<D: Dialect> Access for OnTx<'_, '_, D> {
     type Run = TxRun;
+    type Guard = InTransaction<D>;
+
+    fn guard(&mut self) -> &mut D::Connection {
+        &mut *self.tx
+    }
 
     async fn reserve(&mut self, call: Call) -> Result<Step<TxRun>, Error> {
         reserve::<D>(&mut *self.tx, &self.records, call).await

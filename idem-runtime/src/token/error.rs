@@ -30,8 +30,8 @@ pub enum Reason {
     Expired,
     /// It has been used.
     Used,
-    /// A call that is still running uses it ([`MemoryTokens`](super::MemoryTokens); a database
-    /// waits for the end of that call's transaction instead).
+    /// A call that is still running holds it ([`MemoryTokens`](super::MemoryTokens), `RedisTokens`; a
+    /// database waits for the end of that call's transaction instead).
     InUse,
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use super::form::{binding, lifetime, stored_id};
 use super::{Consumed, Reason, Token, TokenError};
 use crate::clock::{Clock, Moment, SystemClock};
+use crate::engine::{Admits, Permit, Wanted, WithLease};
 use crate::key::RecordId;
 
 /// Tokens of this process, for tests and for services of one process whose tokens may end with it.
@@ -106,6 +107,15 @@ impl MemoryTokens {
         Ok(Hold { tokens, id })
     }
 
+    /// Withdraws the token; says whether there was one. A call that holds it goes on.
+    ///
+    /// # Errors
+    /// The text is no token.
+    pub fn withdraw(&self, token: &str) -> Result<bool, TokenError> {
+        let id = stored_id(token)?;
+        Ok(self.rows().remove(&id).is_some())
+    }
+
     /// Removes what has expired; says how many. Answers depend on it only in their reason.
     pub fn purge(&self) -> usize {
         let now = self.clock.now();
@@ -162,6 +172,23 @@ impl Hold {
         self.tokens.set(self.id, State::Used);
         Consumed::new(self.id)
     }
+}
+
+impl Admits<WithLease> for MemoryTokens {
+    type Permit = Hold;
+
+    async fn admit(&self, _by: &mut WithLease, wanted: Wanted<'_>) -> Result<Hold, TokenError> {
+        self.hold(wanted.token, wanted.subject, wanted.operation)
+    }
+}
+
+impl Permit<WithLease> for Hold {
+    async fn use_up(self) -> Result<(), TokenError> {
+        self.consume();
+        Ok(())
+    }
+
+    async fn give_back(self, _by: &mut WithLease) {}
 }
 
 impl Drop for Hold {

@@ -5,7 +5,8 @@
 //! |---|---|---|---|
 //! | [`SignedTokens`] | no; a mark when it is used | 103 characters | with its key |
 //! | [`StoredTokens`] | a row | 34 characters | one by one |
-//! | [`MemoryTokens`] | in this process | 34 characters | with the process |
+//! | [`MemoryTokens`] | in this process | 34 characters | one by one |
+//! | `RedisTokens` (feature `redis`) | a key | 34 characters | one by one |
 //!
 //! `check` has no effect, for the page that a link leads to: scanners and previews open links.
 //! `consume` belongs to the call itself (`POST`) and to its transaction: what is rolled back has not
@@ -15,14 +16,16 @@
 //! Both of the first two are kept in Postgres, MySQL, MariaDB (tested on 10.11; no MySQL was at hand) or
 //! SQLite.
 //!
-//! In a function that is `#[idempotent]` consume at the top of the *body*: then a repeat of the same
-//! call answers from its record and never comes to the token, which is used by then.
+//! A function that is `#[idempotent]` names its token in the argument `token`: a repeat of the same call
+//! answers from its record and never comes to the token, which is used by then.
 
 mod error;
 mod form;
 #[cfg(feature = "_sqlx")]
 mod keys;
 mod memory;
+#[cfg(feature = "redis")]
+mod redis;
 #[cfg(feature = "_sqlx")]
 mod signed;
 #[cfg(feature = "_sqlx")]
@@ -35,6 +38,8 @@ pub use form::{Consumed, Token};
 #[cfg(feature = "_sqlx")]
 pub use keys::{KeyError, SigningKeys};
 pub use memory::{Hold, MemoryTokens};
+#[cfg(feature = "redis")]
+pub use redis::{RedisHold, RedisTokens};
 #[cfg(feature = "_sqlx")]
 pub use signed::SignedTokens;
 #[cfg(feature = "_sqlx")]

@@ -4,9 +4,10 @@ use sqlx::{Pool, Transaction};
 
 use super::form::lifetime;
 use super::keys::{Claims, SigningKeys};
-use super::sql::{Mark, TokenDialect, TokenTable, failed};
+use super::sql::{InTx, Mark, TokenDialect, TokenTable, failed};
 use super::{Consumed, Reason, Token, TokenError};
 use crate::clock::{Clock as _, SystemClock};
+use crate::engine::{Admits, InTransaction, Wanted};
 
 /// Tokens that carry what they are good for, signed: issuing one writes nothing. A mark in the table
 /// says that one is used.
@@ -78,9 +79,19 @@ impl SignedTokens {
         subject: &str,
         operation: &str,
     ) -> Result<Consumed, TokenError> {
+        self.consume_on::<D>(tx, token, subject, operation).await
+    }
+
+    async fn consume_on<D: TokenDialect>(
+        &self,
+        conn: &mut D::Connection,
+        token: &str,
+        subject: &str,
+        operation: &str,
+    ) -> Result<Consumed, TokenError> {
         let claims = self.keys.verify(token, subject, operation)?;
         let marked = D::mark(
-            tx,
+            &mut *conn,
             &self.table.texts::<D>().mark,
             claims.id,
             &claims.binding,
@@ -91,7 +102,7 @@ impl SignedTokens {
             Mark::Found => return Err(Reason::Used.into()),
             Mark::NotMade => {}
         }
-        self.state::<D>(tx, &claims).await?;
+        self.state::<D>(conn, &claims).await?;
         // Not used and not expired at the second look: it was in the hands of a transaction that has
         // rolled back since, or the database's clock was set back.
         Err(Reason::Expired.into())
@@ -109,6 +120,25 @@ impl SignedTokens {
             (false, true) => Err(Reason::Expired.into()),
             (false, false) => Ok(()),
         }
+    }
+}
+
+impl<D: TokenDialect> Admits<InTransaction<D>> for SignedTokens {
+    type Permit = InTx;
+
+    async fn admit(
+        &self,
+        conn: &mut D::Connection,
+        wanted: Wanted<'_>,
+    ) -> Result<InTx, TokenError> {
+        let Wanted {
+            token,
+            subject,
+            operation,
+        } = wanted;
+        let consumed = self.consume_on::<D>(conn, token, subject, operation);
+        let undo = self.table.texts::<D>().unmark.clone();
+        Ok(InTx::new(consumed.await?, undo))
     }
 }
 

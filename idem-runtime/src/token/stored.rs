@@ -3,8 +3,9 @@ use std::time::Duration;
 use sqlx::{Pool, SqlStr, Transaction};
 
 use super::form::{binding, lifetime, stored_id};
-use super::sql::{Found, TokenDialect, TokenTable, failed};
+use super::sql::{Found, InTx, TokenDialect, TokenTable, failed};
 use super::{Consumed, Reason, Token, TokenError};
+use crate::engine::{Admits, InTransaction, Wanted};
 use crate::key::RecordId;
 
 /// Random tokens with a row each. The table keeps a digest: whoever reads it cannot use them.
@@ -83,16 +84,45 @@ impl StoredTokens {
         subject: &str,
         operation: &str,
     ) -> Result<Consumed, TokenError> {
+        self.consume_on::<D>(tx, token, subject, operation).await
+    }
+
+    async fn consume_on<D: TokenDialect>(
+        &self,
+        conn: &mut D::Connection,
+        token: &str,
+        subject: &str,
+        operation: &str,
+    ) -> Result<Consumed, TokenError> {
         let (id, binding) = (stored_id(token)?, binding(subject, operation));
         let sql = &self.table.texts::<D>().take;
-        let taken = D::take(tx, sql, id, binding.as_bytes()).await;
+        let taken = D::take(&mut *conn, sql, id, binding.as_bytes()).await;
         if taken.map_err(failed::<D>)? == 1 {
             return Ok(Consumed::new(id));
         }
-        state::<D>(tx, &self.table.texts::<D>().state_now, id, binding).await?;
+        state::<D>(conn, &self.table.texts::<D>().state_now, id, binding).await?;
         // Not there for the first statement and good for the second one: issued in between, which
         // nobody can have waited for.
         Err(Reason::Unknown.into())
+    }
+}
+
+impl<D: TokenDialect> Admits<InTransaction<D>> for StoredTokens {
+    type Permit = InTx;
+
+    async fn admit(
+        &self,
+        conn: &mut D::Connection,
+        wanted: Wanted<'_>,
+    ) -> Result<InTx, TokenError> {
+        let Wanted {
+            token,
+            subject,
+            operation,
+        } = wanted;
+        let consumed = self.consume_on::<D>(conn, token, subject, operation);
+        let undo = self.table.texts::<D>().untake.clone();
+        Ok(InTx::new(consumed.await?, undo))
     }
 }
 

@@ -1,4 +1,4 @@
-//! One-time tokens: signed and stored ones on each database, and those of one process.
+//! One-time tokens: signed and stored ones on each database, those of one process, and those in Redis.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,
@@ -6,11 +6,12 @@
     reason = "test code: what cannot go on panics in the test that called it"
 )]
 
-mod call;
+mod argument;
 mod consume;
 mod mariadb;
 mod memory;
 mod processes;
+mod redis;
 mod refused;
 mod table;
 mod world;

@@ -39,7 +39,8 @@
 //! this is measured per operation and needs no setting.
 //!
 //! # Permissions
-//! `EVAL`, `EVALSHA`, `GET`, `SET`, `TIME`, `PTTL`, `PEXPIRETIME` on the keys of the prefix; `PING`,
+//! `EVAL`, `EVALSHA`, `GET`, `SET`, `TIME`, `PTTL`, `PEXPIRETIME` on the keys of the prefix, and for
+//! [tokens](crate::token::RedisTokens) `EXISTS`, `HSET`, `HMGET`, `HDEL`, `PEXPIRE` and `DEL`; `PING`,
 //! `INFO` and `CONFIG GET` for [`RedisStore::check`], of which the last two may be missing; `WAIT`
 //! for [`Builder::wait_replicas`].
 
@@ -55,6 +56,7 @@ mod record;
 mod repeats;
 mod script;
 mod steps;
+mod token;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -66,6 +68,7 @@ pub use check::{Report, Warning};
 #[cfg(feature = "tiered")]
 pub use front::{DEFAULT_FRONT_LIMIT, DEFAULT_MAX_AGE, RedisFront};
 pub use link::Connection;
+pub(crate) use token::{End, Said, Take};
 
 use crate::error::Error;
 use crate::key::RecordId;

@@ -14,6 +14,9 @@ pub(super) static RENEW: Step = Step::new(include_str!("lua/renew.lua"));
 pub(super) static RELEASE: Step = Step::new(include_str!("lua/release.lua"));
 pub(super) static FORGET: Step = Step::new(include_str!("lua/forget.lua"));
 pub(super) static LOOKUP: Step = Step::new(include_str!("lua/lookup.lua"));
+pub(super) static TOKEN_ISSUE: Step = Step::new(include_str!("lua/token_issue.lua"));
+pub(super) static TOKEN_TAKE: Step = Step::new(include_str!("lua/token_take.lua"));
+pub(super) static TOKEN_END: Step = Step::new(include_str!("lua/token_end.lua"));
 
 /// A script and, once it was needed, its digest.
 #[derive(Debug)]

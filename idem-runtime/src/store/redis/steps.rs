@@ -24,7 +24,7 @@ const FENCE_KEPT: Duration = Duration::from_secs(120);
 
 /// Fewer replicas than are waited for have a step.
 #[derive(Clone, Copy, Debug)]
-struct TooFew {
+pub(super) struct TooFew {
     acknowledged: usize,
     wanted: usize,
 }
@@ -48,7 +48,7 @@ pub(super) struct Looked {
 }
 
 impl RedisStore {
-    fn deadline(&self) -> Instant {
+    pub(super) fn deadline(&self) -> Instant {
         Instant::now() + self.inner.limit
     }
 
@@ -64,7 +64,7 @@ impl RedisStore {
     }
 
     /// Runs a step on whose result the caller relies: with replicas, if there are any to wait for.
-    async fn secured(
+    pub(super) async fn secured(
         &self,
         invocation: &Invocation<'_>,
         deadline: Instant,
@@ -297,7 +297,7 @@ fn held(answer: &Value) -> Result<Held, Error> {
 }
 
 /// Whole milliseconds, rounded up, and no more than the server can count.
-fn millis(time: Duration) -> u64 {
+pub(super) fn millis(time: Duration) -> u64 {
     let longest = MAX_RETENTION.as_millis();
     let millis = time.as_nanos().div_ceil(1_000_000).min(longest);
     u64::try_from(millis).unwrap_or(u64::MAX)

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "mysql")]
 mod mysql;
+mod permit;
 #[cfg(feature = "postgres")]
 mod postgres;
 #[cfg(feature = "sqlite")]
@@ -12,6 +13,8 @@ use std::future::Future;
 use std::sync::{Arc, OnceLock};
 
 use sqlx::{Pool, SqlStr};
+
+pub(super) use permit::InTx;
 
 use super::TokenError;
 use crate::error::Error;
@@ -26,10 +29,14 @@ use crate::store::sql::{Dialect, Migration, checked_table, classify};
 pub struct Texts {
     /// Inserts the mark of a used token, unless there is one or the moment is over.
     pub(super) mark: SqlStr,
+    /// Takes back the mark that the same transaction has made.
+    pub(super) unmark: SqlStr,
     pub(super) mark_state: SqlStr,
     /// Inserts a token that is good for so many milliseconds.
     pub(super) issue: SqlStr,
     pub(super) take: SqlStr,
+    /// Makes good again what the same transaction has taken.
+    pub(super) untake: SqlStr,
     pub(super) state: SqlStr,
     /// The same in the transaction that could not take it: as it is now, whatever was seen before.
     pub(super) state_now: SqlStr,
@@ -107,6 +114,14 @@ pub trait TokenDialect: Dialect {
         id: RecordId,
         binding: &[u8; 16],
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
+
+    /// One of the texts that undo.
+    #[doc(hidden)]
+    fn undo(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
 
     #[doc(hidden)]
     fn state(
@@ -272,6 +287,15 @@ macro_rules! statements {
                 .bind($id(id))
                 .bind(binding.to_vec());
             take.execute(conn).await.map(|done| done.rows_affected())
+        }
+
+        async fn undo(
+            conn: &mut Self::Connection,
+            sql: &SqlStr,
+            id: RecordId,
+        ) -> Result<(), sqlx::Error> {
+            let undo = sqlx::query(sql.clone()).bind($id(id));
+            undo.execute(conn).await.map(drop)
         }
 
         async fn state(

@@ -22,6 +22,7 @@ impl TokenDialect for MySql {
             // Waits for a transaction that has inserted the same mark; if that commits, 1062.
             mark: sql("INSERT INTO {table} (id, binding, expires_at, used_at) \
                  SELECT ?, ?, ?, {now} FROM DUAL WHERE ? > {now}"),
+            unmark: sql("DELETE FROM {table} WHERE id = ?"),
             mark_state: sql("SELECT EXISTS (SELECT 1 FROM {table} WHERE id = ?), ? <= {now}"),
             issue: sql("INSERT INTO {table} (id, binding, expires_at) VALUES (?, ?, {now} + ?)"),
             // Of the row as it is now, not as the transaction's snapshot has it. By the index on the
@@ -30,6 +31,7 @@ impl TokenDialect for MySql {
                 "UPDATE {table} FORCE INDEX (PRIMARY) SET used_at = {now} WHERE id = ? \
                  AND binding = ? AND used_at IS NULL AND expires_at > {now}",
             ),
+            untake: sql("UPDATE {table} SET used_at = NULL WHERE id = ?"),
             state: sql(STATE),
             state_now: sql(&format!("{STATE} LOCK IN SHARE MODE")),
             // As that of records: both in one packet, and no gap is locked.
@@ -114,6 +116,15 @@ impl TokenDialect for MySql {
             .bind(binding.as_slice());
         // A row that is found is changed: it was not used.
         take.execute(conn).await.map(|done| done.rows_affected())
+    }
+
+    async fn undo(
+        conn: &mut MySqlConnection,
+        sql: &SqlStr,
+        id: RecordId,
+    ) -> Result<(), sqlx::Error> {
+        let undo = sqlx::query(sql.clone()).bind(id.as_bytes().as_slice());
+        undo.execute(conn).await.map(drop)
     }
 
     async fn state(

@@ -21,6 +21,7 @@ impl TokenDialect for Postgres {
                  SELECT $1, $2, to_timestamp($3::bigint / 1000.0), clock_timestamp() \
                  WHERE to_timestamp($3::bigint / 1000.0) > clock_timestamp() \
                  ON CONFLICT DO NOTHING"),
+            unmark: sql("DELETE FROM {table} WHERE id = $1"),
             mark_state: sql("SELECT EXISTS (SELECT FROM {table} WHERE id = $1), \
                  to_timestamp($2::bigint / 1000.0) <= clock_timestamp()"),
             issue: sql("INSERT INTO {table} (id, binding, expires_at) \
@@ -29,6 +30,7 @@ impl TokenDialect for Postgres {
                 "UPDATE {table} SET used_at = clock_timestamp() WHERE id = $1 \
                  AND binding = $2 AND used_at IS NULL AND expires_at > clock_timestamp()",
             ),
+            untake: sql("UPDATE {table} SET used_at = NULL WHERE id = $1"),
             state: state.clone(),
             state_now: state,
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \

@@ -18,10 +18,12 @@ impl TokenDialect for Sqlite {
         Texts {
             mark: sql("INSERT INTO {table} (id, binding, expires_at, used_at) \
                  SELECT ?1, ?2, ?3, {now} WHERE ?3 > {now} ON CONFLICT DO NOTHING"),
+            unmark: sql("DELETE FROM {table} WHERE id = ?1"),
             mark_state: sql("SELECT EXISTS (SELECT 1 FROM {table} WHERE id = ?1), ?2 <= {now}"),
             issue: sql("INSERT INTO {table} (id, binding, expires_at) VALUES (?1, ?2, {now} + ?3)"),
             take: sql("UPDATE {table} SET used_at = {now} WHERE id = ?1 \
                  AND binding = ?2 AND used_at IS NULL AND expires_at > {now}"),
+            untake: sql("UPDATE {table} SET used_at = NULL WHERE id = ?1"),
             state: state.clone(),
             state_now: state,
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
