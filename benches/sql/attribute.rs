@@ -2,10 +2,8 @@
 
 use idem::idempotent;
 use idem_benches::repeats;
-use sqlx::{PgPool, PgTransaction};
 
-use crate::RECORDED;
-use crate::by_hand::{Failure, Order, business};
+use super::{Failure, Order, Pool, RECORDED, Tx, business};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
@@ -21,7 +19,7 @@ pub(crate) enum BenchError {
     store = "tx",
     scope = "bench.caller"
 )]
-async fn create(tx: &mut PgTransaction<'_>, n: u64) -> Result<Order, BenchError> {
+async fn create(tx: &mut Tx<'_>, n: u64) -> Result<Order, BenchError> {
     Ok(business(tx, n).await?)
 }
 
@@ -32,7 +30,7 @@ async fn create(tx: &mut PgTransaction<'_>, n: u64) -> Result<Order, BenchError>
     tx = "tx",
     scope = "bench.owned"
 )]
-async fn create_owned(pool: &PgPool, n: u64) -> Result<Order, BenchError> {
+async fn create_owned(pool: &Pool, n: u64) -> Result<Order, BenchError> {
     Ok(business(tx, n).await?)
 }
 
@@ -41,7 +39,7 @@ pub(crate) fn key(n: u64) -> String {
     format!("order:merchant-7:{n}")
 }
 
-pub(crate) async fn first(pool: &PgPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn first(pool: &Pool, n: u64) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     create(&mut tx, n | 1 << 62).await?;
     tx.commit().await?;
@@ -49,7 +47,7 @@ pub(crate) async fn first(pool: &PgPool, n: u64) -> Result<(), Failure> {
 }
 
 /// Makes one of the records that replays are asked for, for both operations.
-pub(crate) async fn recorded(pool: &PgPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn recorded(pool: &Pool, n: u64) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     create(&mut tx, n).await?;
     tx.commit().await?;
@@ -57,24 +55,24 @@ pub(crate) async fn recorded(pool: &PgPool, n: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) async fn replay(pool: &PgPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn replay(pool: &Pool, n: u64) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     create(&mut tx, n % RECORDED).await?;
     tx.commit().await?;
     Ok(())
 }
 
-pub(crate) async fn owned_first(pool: &PgPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn owned_first(pool: &Pool, n: u64) -> Result<(), Failure> {
     create_owned(pool, n | 1 << 62).await?;
     Ok(())
 }
 
-pub(crate) async fn owned_replay(pool: &PgPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn owned_replay(pool: &Pool, n: u64) -> Result<(), Failure> {
     create_owned(pool, (n ^ (n >> 32)) % RECORDED).await?;
     Ok(())
 }
 
-pub(crate) async fn mixed<const PERCENT: u64>(pool: &PgPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn mixed<const PERCENT: u64>(pool: &Pool, n: u64) -> Result<(), Failure> {
     create_owned(
         pool,
         repeats::<PERCENT>(n, RECORDED).unwrap_or(n | 1 << 62 | PERCENT << 48),
