@@ -100,7 +100,7 @@ pub(crate) async fn apply(
     // One migrating process at a time.
     let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
     let versions = format!(
-        "SELECT pg_advisory_xact_lock({lock}); CREATE TABLE IF NOT EXISTS {{versions}} \
+        "SELECT pg_advisory_xact_lock('{lock}'::bigint); CREATE TABLE IF NOT EXISTS {{versions}} \
          (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
     );
     let tx = pool.begin().await.map_err(classify::<Postgres>)?;
