@@ -38,6 +38,20 @@ impl Variant {
     }
 }
 
+/// Variants by name, each an `async fn(&on, n)`.
+#[macro_export]
+macro_rules! variants {
+    ($on:expr; $($name:literal => $call:expr),* $(,)?) => {
+        vec![$({
+            let on = $on.clone();
+            $crate::Variant::new($name, move |n| {
+                let on = on.clone();
+                async move { $call(&on, n).await.expect($name) }
+            })
+        }),*]
+    };
+}
+
 /// How long and how often.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {

@@ -4,14 +4,15 @@
 //! `scripts/test --servers-only -- cargo run --release -p idem-benches --bin bench-postgres`
 #![allow(clippy::print_stdout, clippy::expect_used)]
 
-mod attribute;
-mod by_hand;
+#[path = "../sql/mod.rs"]
+mod sql;
+mod statements;
 
 use std::time::Duration;
 
 use clap::Parser;
 use idem_benches::cpu::Servers;
-use idem_benches::{Plan, Variant, compare};
+use idem_benches::{Plan, compare};
 use sqlx::PgPool;
 use sqlx::postgres::{PgConnectOptions, PgPoolOptions};
 
@@ -36,8 +37,8 @@ struct Args {
     callers: Vec<usize>,
 }
 
-/// Where calls with a number below this are repeats of recorded ones.
-const RECORDED: u64 = 1000;
+type Pool = PgPool;
+type Tx<'c> = sqlx::PgTransaction<'c>;
 
 #[tokio::main]
 async fn main() {
@@ -51,7 +52,7 @@ async fn main() {
         .connect_with(options)
         .await
         .expect("a server");
-    prepare(&pool).await;
+    sql::prepare(&pool).await;
     let plan = Plan {
         rounds: args.rounds,
         time: Duration::from_secs_f64(args.seconds),
@@ -61,88 +62,11 @@ async fn main() {
         "synchronous_commit = {sync}, {} rounds of {} s",
         args.rounds, args.seconds
     );
-    for (title, variants) in sections(&pool) {
+    for (title, variants) in sql::sections(&pool) {
         if title.contains(&args.only) {
             for clients in &args.callers {
                 compare(title, &variants, *clients, plan, &servers).await;
             }
         }
-    }
-}
-
-fn sections(pool: &PgPool) -> Vec<(&'static str, Vec<Variant>)> {
-    macro_rules! variants {
-        ($($name:literal => $call:expr),* $(,)?) => {
-            vec![$({
-                let pool = pool.clone();
-                Variant::new($name, move |n| {
-                    let pool = pool.clone();
-                    async move { $call(&pool, n).await.expect($name) }
-                })
-            }),*]
-        };
-    }
-    vec![
-        (
-            "first run, caller's transaction",
-            variants! {
-                "by hand" => by_hand::first,
-                "attribute" => attribute::first,
-                "bare business transaction" => by_hand::bare,
-            },
-        ),
-        (
-            "replay, caller's transaction",
-            variants! {
-                "by hand" => by_hand::replay,
-                "attribute" => attribute::replay,
-            },
-        ),
-        (
-            "first run, framework's transaction",
-            variants! {
-                "by hand" => by_hand::first,
-                "attribute, tx = name" => attribute::owned_first,
-            },
-        ),
-        (
-            "replay, framework's transaction",
-            variants! {
-                "raw SELECT on the pool" => by_hand::select,
-                "attribute, tx = name" => attribute::owned_replay,
-            },
-        ),
-        (
-            "50 % duplicates, framework's transaction",
-            variants! {
-                "raw SELECT, else by hand" => by_hand::mixed::<50>,
-                "attribute, tx = name" => attribute::mixed::<50>,
-            },
-        ),
-        (
-            "95 % duplicates, framework's transaction",
-            variants! {
-                "raw SELECT, else by hand" => by_hand::mixed::<95>,
-                "attribute, tx = name" => attribute::mixed::<95>,
-            },
-        ),
-    ]
-}
-
-async fn prepare(pool: &PgPool) {
-    let drop = "DROP TABLE IF EXISTS bench_order, bench_account, idem_record, idem_record_never, idem_record_schema";
-    sqlx::query(drop).execute(pool).await.expect("clean tables");
-    for table in [
-        "CREATE TABLE bench_order (id bigint PRIMARY KEY, merchant text NOT NULL, cents bigint NOT NULL)",
-        "CREATE TABLE bench_account (id int PRIMARY KEY, balance bigint NOT NULL)",
-        "INSERT INTO bench_account SELECT n, 0 FROM generate_series(0, 9999) n",
-    ] {
-        sqlx::query(table).execute(pool).await.expect("tables");
-    }
-    idem::store::postgres::migrate(pool)
-        .await
-        .expect("the record table");
-    for n in 0..RECORDED {
-        attribute::recorded(pool, n).await.expect("a record");
     }
 }

@@ -36,6 +36,41 @@ pub use proxy::Proxy;
 pub use redis::{Redis, RedisCluster, RedisServer};
 pub use sqlite::{Sqlite, SqliteFile};
 
+/// The URL of the server that the run has for `who`.
+fn server_url(variable: &str, who: &str) -> String {
+    match std::env::var(variable) {
+        Ok(url) if !url.is_empty() => url,
+        _ => panic!(
+            "this test needs a {who} server and {variable} is not set: run the tests with \
+             `scripts/test` (or `scripts/test -- NAME` for some of them), which starts one"
+        ),
+    }
+}
+
+/// Drops a test's database, but not after a panic: one can look at what the test left.
+fn drop_database<F>(url: &str, drop: F)
+where
+    F: Future<Output = Result<(), sqlx::Error>> + Send + 'static,
+{
+    if std::thread::panicking() {
+        eprintln!("the test database is kept: {url}");
+        return;
+    }
+    // A runtime of its own: the test's may be shut down, paused, or single-threaded.
+    let dropped = std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()?;
+        runtime.block_on(drop)
+    })
+    .join();
+    match dropped {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => eprintln!("cannot drop the test database {url}: {error}"),
+        Err(_) => eprintln!("cannot drop the test database {url}"),
+    }
+}
+
 /// A name that no other test has, for a database or a folder.
 fn unique_name() -> String {
     let mut random = [0; 8];

@@ -8,8 +8,9 @@ use sqlx::{
 };
 
 use crate::{
+    drop_database,
     proxy::{Proxy, Wire},
-    unique_name,
+    server_url, unique_name,
 };
 
 const VARIABLE: &str = "IDEM_TEST_POSTGRES_URL";
@@ -25,13 +26,7 @@ impl Postgres {
     /// When the run has no server: a test that cannot test anything must not pass.
     #[must_use]
     pub fn url() -> String {
-        match std::env::var(VARIABLE) {
-            Ok(url) if !url.is_empty() => url,
-            _ => panic!(
-                "this test needs a Postgres server and {VARIABLE} is not set: run the tests with \
-                 `scripts/test` (or `scripts/test -- NAME` for some of them), which starts one"
-            ),
-        }
+        server_url(VARIABLE, "Postgres")
     }
 
     /// Creates an empty database; the guard drops it.
@@ -176,29 +171,13 @@ impl TestDatabase {
 
 impl Drop for TestDatabase {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the test database is kept: {}", self.url);
-            return;
-        }
         let server = self.server.clone();
         let sql = format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name);
-        // A runtime of its own: the test's may be shut down, paused, or single-threaded.
-        let dropped = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            runtime.block_on(async {
-                let mut connection = options(&server).connect().await?;
-                connection.execute(AssertSqlSafe(sql)).await?;
-                connection.close().await
-            })
-        })
-        .join();
-        match dropped {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => eprintln!("cannot drop the test database {}: {error}", self.name),
-            Err(_) => eprintln!("cannot drop the test database {}", self.name),
-        }
+        drop_database(&self.url, async move {
+            let mut connection = options(&server).connect().await?;
+            connection.execute(AssertSqlSafe(sql)).await?;
+            connection.close().await
+        });
     }
 }
 

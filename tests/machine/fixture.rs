@@ -157,66 +157,30 @@ pub(crate) mod sqlite {
 }
 
 pub(crate) mod mysql {
-    use std::str::FromStr as _;
-    use std::sync::atomic::{AtomicU32, Ordering};
+    use idem_test_support::{MariaDb, MariaDbDatabase};
 
-    use sqlx::mysql::{MySqlConnectOptions, MySqlPoolOptions};
-    use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection};
-
-    /// It stays until a run of the same process number: dropping it would wait for transactions that
-    /// a test has left.
     pub(crate) struct Shop {
         pub(crate) pool: Pool,
+        _database: MariaDbDatabase,
     }
 
     impl Shop {
         pub(crate) async fn open() -> Self {
-            static COUNT: AtomicU32 = AtomicU32::new(0);
-            let count = COUNT.fetch_add(1, Ordering::Relaxed);
-            let name = format!("idem_machine_{}_{count}", std::process::id());
-            let options = MySqlConnectOptions::from_str(&url()).unwrap();
-            run(
-                &options,
-                format!("DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name}"),
-            )
-            .await;
-            let pool = MySqlPoolOptions::new().max_connections(8);
-            let pool = pool
-                .connect_with(options.clone().database(&name))
-                .await
-                .unwrap();
-            idem::store::mysql::migrate(&pool).await.unwrap();
-            let shop = Self { pool };
-            shop.run(
-                "CREATE TABLE shop_order (id BIGINT PRIMARY KEY, status VARCHAR(16), \
-                 version BIGINT NOT NULL DEFAULT 0, paid_at DATETIME(6)) ENGINE = InnoDB; \
-                 CREATE TABLE history (line VARCHAR(100) NOT NULL) ENGINE = InnoDB",
-            )
-            .await;
-            shop
-        }
-    }
-
-    async fn run(options: &MySqlConnectOptions, sql: String) {
-        let mut conn = MySqlConnection::connect_with(options).await.unwrap();
-        sqlx::raw_sql(AssertSqlSafe(sql))
-            .execute(&mut conn)
-            .await
-            .unwrap();
-        conn.close().await.unwrap();
-    }
-
-    fn url() -> String {
-        const URLS: [&str; 2] = ["IDEM_TEST_MYSQL_URL", "IDEM_TEST_MARIADB_URL"];
-        let named = URLS.iter().filter_map(|name| std::env::var(name).ok());
-        named
-            .into_iter()
-            .find(|url| !url.is_empty())
-            .unwrap_or_else(|| {
-                panic!(
-                    "this test needs a server and {URLS:?} are not set: run it with `scripts/test`"
+            let database = MariaDb::database().await;
+            database
+                .execute(
+                    "CREATE TABLE shop_order (id BIGINT PRIMARY KEY, status VARCHAR(16), \
+                     version BIGINT NOT NULL DEFAULT 0, paid_at DATETIME(6)) ENGINE = InnoDB; \
+                     CREATE TABLE history (line VARCHAR(100) NOT NULL) ENGINE = InnoDB",
                 )
-            })
+                .await;
+            let pool = database.pool(8).await;
+            idem::store::mysql::migrate(&pool).await.unwrap();
+            Self {
+                pool,
+                _database: database,
+            }
+        }
     }
 
     shop! {

@@ -1,7 +1,6 @@
 //! State machines: what the derive gives, and transitions in Postgres, SQLite and MariaDB or MySQL.
 //!
-//! The third server is the one of `IDEM_TEST_MARIADB_URL` or `IDEM_TEST_MYSQL_URL`, which
-//! `scripts/test` starts. Names begin with the case they cover.
+//! The third server is the one of `IDEM_TEST_MARIADB_URL`, which may be a MySQL. Names begin with the case they cover.
 #![allow(
     clippy::unwrap_used,
     clippy::expect_used,

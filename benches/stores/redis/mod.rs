@@ -7,7 +7,7 @@ mod steps;
 use std::time::Duration;
 
 use idem::store::redis::RedisStore;
-use idem_benches::{Variant, compare};
+use idem_benches::{Variant, compare, variants};
 use redis::aio::MultiplexedConnection;
 use redis::io::tcp::TcpSettings;
 use redis::{AsyncConnectionConfig, Client, IntoConnectionInfo};
@@ -79,21 +79,10 @@ pub(crate) async fn connect(url: &str) -> Both {
 }
 
 fn sections(both: &Both) -> Vec<(&'static str, Vec<Variant>)> {
-    macro_rules! variants {
-        ($($name:literal => $call:path),* $(,)?) => {
-            vec![$({
-                let both = both.clone();
-                Variant::new($name, move |n| {
-                    let both = both.clone();
-                    async move { $call(&both, n).await.expect($name) }
-                })
-            }),*]
-        };
-    }
     vec![
         (
             "Redis: replay",
-            variants! {
+            variants! { both;
                 "raw GET" => by_hand::get,
                 "SET NX GET PX by hand" => by_hand::set_nx_get,
                 "store" => steps::replay,
@@ -101,14 +90,14 @@ fn sections(both: &Both) -> Vec<(&'static str, Vec<Variant>)> {
         ),
         (
             "Redis: replay, decoded",
-            variants! {
+            variants! { both;
                 "raw GET, decoded" => by_hand::get_decoded,
                 "attribute" => attribute::replay,
             },
         ),
         (
             "Redis: first run",
-            variants! {
+            variants! { both;
                 "SET NX PX, SET PX by hand (no owner check)" => by_hand::first_unchecked,
                 "SET NX GET PX, owner-checking script by hand" => by_hand::first,
                 "store" => steps::first,
@@ -117,14 +106,14 @@ fn sections(both: &Both) -> Vec<(&'static str, Vec<Variant>)> {
         ),
         (
             "Redis: 50 % duplicates",
-            variants! {
+            variants! { both;
                 "SET NX GET PX, owner-checking script by hand" => by_hand::mixed::<50>,
                 "store" => steps::mixed::<50>,
             },
         ),
         (
             "Redis: 95 % duplicates",
-            variants! {
+            variants! { both;
                 "SET NX GET PX, owner-checking script by hand" => by_hand::mixed::<95>,
                 "store" => steps::mixed::<95>,
             },

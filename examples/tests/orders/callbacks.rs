@@ -71,6 +71,19 @@ impl Callbacks {
         }
     }
 
+    /// The arguments of a run that must meet what is expected.
+    pub(crate) fn args<'a>(&'a self, database: &'a str, concurrency: &'a str) -> [&'a str; 7] {
+        [
+            &self.file,
+            "--expect",
+            &self.expect,
+            "--database",
+            database,
+            "--concurrency",
+            concurrency,
+        ]
+    }
+
     pub(crate) fn count(&self, what: &str) -> i64 {
         self.expected["counts"][what].as_i64().expect("a count")
     }

@@ -15,15 +15,7 @@ pub(crate) async fn a_killed_run_is_finished_by_the_next(kind: Kind) {
     for concurrency in ["1", "16"] {
         let shop = kind.shop().await;
         let url = shop.url();
-        let args = [
-            &*callbacks.file,
-            "--expect",
-            &callbacks.expect,
-            "--database",
-            &url,
-            "--concurrency",
-            concurrency,
-        ];
+        let args = callbacks.args(&url, concurrency);
         // Each run is killed further on than the one before, on the same database.
         for percent in [0, 3, 10, 25, 50, 75, 90] {
             let mut run = start_orders(&args);
@@ -55,15 +47,7 @@ async fn lost_connections_are_nothing_the_caller_notices() {
     let callbacks = Callbacks::of_seed(7, 200).await;
     let shop = Kind::Postgres.shop().await;
     let url = shop.url();
-    let args = [
-        &*callbacks.file,
-        "--expect",
-        &callbacks.expect,
-        "--database",
-        &url,
-        "--concurrency",
-        "64",
-    ];
+    let args = callbacks.args(&url, "64");
     let run = orders(&args);
     tokio::pin!(run);
     let mut ended = 0;

@@ -9,15 +9,7 @@ pub(crate) async fn a_second_run_books_nothing(kind: Kind) {
         let callbacks = Callbacks::of_seed(seed, 120).await;
         let shop = kind.shop().await;
         let url = shop.url();
-        let args = [
-            &*callbacks.file,
-            "--expect",
-            &callbacks.expect,
-            "--database",
-            &url,
-            "--concurrency",
-            concurrency,
-        ];
+        let args = callbacks.args(&url, concurrency);
 
         let first = orders(&args).await;
         first.ended_with(0).says("expectation    met");
@@ -44,15 +36,7 @@ pub(crate) async fn two_processes_on_one_file_book_once(kind: Kind) {
     let callbacks = Callbacks::of_seed(4, 120).await;
     let shop = kind.shop().await;
     let url = shop.url();
-    let args = [
-        &*callbacks.file,
-        "--expect",
-        &callbacks.expect,
-        "--database",
-        &url,
-        "--concurrency",
-        "16",
-    ];
+    let args = callbacks.args(&url, "16");
     let (one, other) = tokio::join!(orders(&args), orders(&args));
     // Each has taken every line when it ends, so each finds complete books.
     one.ended_with(0).says("expectation    met");

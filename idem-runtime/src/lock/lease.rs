@@ -1,5 +1,4 @@
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -7,7 +6,8 @@ use tokio::time::Instant;
 
 use super::keeper::Acquired;
 use super::lane::Lanes;
-use super::{LockError, LockGuard, NO_TYPE, OnDrop, RunError};
+use super::run::runs;
+use super::{LockError, LockGuard, NO_TYPE, OnDrop};
 use crate::clock::Moment;
 use crate::engine::{StoreLease, Turns, ask, holds};
 use crate::error::{Error, ErrorKind};
@@ -141,48 +141,10 @@ impl<S: Store> LeaseLock<S> {
         self.claim(name, None).await
     }
 
-    /// [Acquires](Self::acquire) the lock and [runs](LockGuard::run) the body under it.
-    ///
-    /// # Errors
-    /// Those of the two.
-    ///
-    /// # Cancel safety
-    /// The body is dropped; the lock is given back, or held until its lease ends, as
-    /// [`on_drop`](Self::on_drop) says.
-    pub async fn run<T, F>(
-        &self,
-        name: &str,
-        body: impl FnOnce(Fence) -> F,
-    ) -> Result<T, RunError<T>>
-    where
-        F: Future<Output = T>,
-    {
-        self.acquire(name).await?.run(body).await
-    }
-
-    /// Looks whether there is something to do before the lock is taken, and once more under it: of
-    /// many who find nothing at once, one does it and the others find what it did.
-    ///
-    /// `check` gives what is there already. It is called once or twice, the second time with the
-    /// lock held; it must see what others have committed (read outside an older snapshot).
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    ///
-    /// # Cancel safety
-    /// As [`run`](Self::run).
-    pub async fn check_then<T, C, F>(
-        &self,
-        name: &str,
-        check: impl Fn() -> C,
-        body: impl FnOnce(Fence) -> F,
-    ) -> Result<T, RunError<T>>
-    where
-        C: Future<Output = Option<T>>,
-        F: Future<Output = T>,
-    {
-        super::check_then(self.acquire(name), check, body).await
-    }
+    runs!(
+        "The body is dropped; the lock is given back, or held until its lease ends, as \
+         [`on_drop`](Self::on_drop) says."
+    );
 
     /// Who holds the lock, by the store; `None` if it is free.
     ///

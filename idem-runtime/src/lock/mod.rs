@@ -34,8 +34,7 @@ mod guard;
 mod keeper;
 mod lane;
 mod lease;
-
-use std::future::Future;
+mod run;
 
 pub use error::{LockError, RunError};
 #[cfg(feature = "_sqlx")]
@@ -46,7 +45,6 @@ pub use lease::{DEFAULT_LEASE, DEFAULT_WAIT, Holder, LeaseLock};
 
 use crate::error::Error;
 use crate::key::{Key, KeyBuilder};
-use crate::protocol::Fence;
 
 /// What becomes of a lock whose guard is dropped without a release: by an early return, a panic, a
 /// dropped future, an aborted task.
@@ -72,23 +70,4 @@ fn readable(name: &str) -> Result<Key, Error> {
     let mut key = KeyBuilder::new("");
     key.part(name);
     key.finish()
-}
-
-async fn check_then<T, C, F>(
-    acquire: impl Future<Output = Result<LockGuard, LockError>>,
-    check: impl Fn() -> C,
-    body: impl FnOnce(Fence) -> F,
-) -> Result<T, RunError<T>>
-where
-    C: Future<Output = Option<T>>,
-    F: Future<Output = T>,
-{
-    if let Some(found) = check().await {
-        return Ok(found);
-    }
-    let body = async |fence| match check().await {
-        Some(found) => found,
-        None => body(fence).await,
-    };
-    acquire.await?.run(body).await
 }

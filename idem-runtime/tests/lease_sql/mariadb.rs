@@ -336,7 +336,7 @@ async fn sessions_that_do_not_commit_by_themselves_are_refused() {
 /// A killed server forgets no reservation and no number.
 #[tokio::test]
 async fn a_killed_server_comes_back_with_reservations_and_fences() {
-    let mut server = MariaDbServer::start();
+    let mut server = MariaDbServer::start(&[]);
     let database = MariaDbDatabase::on(&server.url()).await;
     let store = LeasedSql::<MySql>::builder()
         .limit(Duration::from_secs(2))

@@ -3,14 +3,10 @@
 use idem_runtime::lock::{FenceError, FencedUpdate, Written};
 use idem_runtime::protocol::Fence;
 use idem_runtime::version::VersionDialect;
-use idem_test_support::{Postgres, Sqlite};
-use sqlx::mysql::MySqlConnectOptions;
-use sqlx::{Connection as _, MySqlConnection, mysql::MySqlSslMode};
-use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream};
+use idem_test_support::{MariaDb, Postgres, Sqlite};
+use sqlx::{Connection as _, MySqlConnection};
 
 use crate::late::DOCUMENT;
-use crate::support;
 
 fn update<D: VersionDialect>() -> FencedUpdate<D, 1> {
     FencedUpdate::new("document", ["body"]).unwrap()
@@ -136,7 +132,8 @@ macro_rules! on_each {
         mod on_mysql { $(
             #[tokio::test]
             async fn $test() {
-                let (pool, _) = super::support::mysql().await;
+                let database = super::MariaDb::database().await;
+                let pool = database.pool(8).await;
                 sqlx::raw_sql(super::TABLES).execute(&pool).await.unwrap();
                 use super::*;
                 $test!(pool, sqlx::MySql);
@@ -153,16 +150,12 @@ on_each! { a_number_only_grows a_row_stands_for_a_transaction whoever_is_later_d
 /// Also for a connection that counts the rows that it changed.
 #[tokio::test]
 async fn it_does_not_matter_what_a_mysql_connection_counts() {
-    let (pool, options) = support::mysql().await;
-    sqlx::raw_sql(DOCUMENT).execute(&pool).await.unwrap();
-    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let port = listener.local_addr().unwrap().port();
-    tokio::spawn(count_changed_rows(listener, options.clone()));
-    let options = options
-        .host("127.0.0.1")
-        .port(port)
-        .ssl_mode(MySqlSslMode::Disabled);
-    let mut conn = MySqlConnection::connect_with(&options).await.unwrap();
+    let database = MariaDb::database().await;
+    database.execute(DOCUMENT).await;
+    let proxy = database.proxy();
+    proxy.count_changed_rows();
+    let through = database.options_through(&proxy);
+    let mut conn = MySqlConnection::connect_with(&through).await.unwrap();
     let same = sqlx::query("UPDATE document SET body = body");
     assert_eq!(same.execute(&mut conn).await.unwrap().rows_affected(), 0);
     let body = update::<sqlx::MySql>();
@@ -174,24 +167,6 @@ async fn it_does_not_matter_what_a_mysql_connection_counts() {
     assert!(is_fenced(late, 5), "{late:?}");
     let gone = body.apply(&mut conn, fence(5), 9, ("a",)).await.unwrap();
     assert_eq!(gone, Written::NotFound);
-}
-
-/// Takes the client's wish back to be told the rows found.
-async fn count_changed_rows(listener: TcpListener, server: MySqlConnectOptions) {
-    const FOUND_ROWS: u8 = 2;
-    let (mut client, _) = listener.accept().await.unwrap();
-    let server = (server.get_host(), server.get_port());
-    let mut server = TcpStream::connect(server).await.unwrap();
-    let mut greeting = [0; 1024];
-    let n = server.read(&mut greeting).await.unwrap();
-    client.write_all(&greeting[..n]).await.unwrap();
-    // Length, sequence, and then the capabilities, lowest byte first.
-    let mut answer = [0; 5];
-    client.read_exact(&mut answer).await.unwrap();
-    assert_ne!(answer[4] & FOUND_ROWS, 0);
-    answer[4] &= !FOUND_ROWS;
-    server.write_all(&answer).await.unwrap();
-    let _ = tokio::io::copy_bidirectional(&mut client, &mut server).await;
 }
 
 #[tokio::test]

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use idem_runtime::lock::{FencedUpdate, LockError, LockGuard, RunError, Written};
 use idem_runtime::version::VersionDialect;
-use idem_test_support::{Sqlite, postgres};
+use idem_test_support::{MariaDb, Sqlite, postgres};
 use sqlx::Pool;
 
 use crate::support::{self, LONG, Locks, Place};
@@ -103,7 +103,8 @@ async fn lk_01_a_late_holder_is_refused_by_sqlite() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn lk_01_a_late_holder_is_refused_by_mysql() {
     let place = Place::of("redis").await;
-    let (pool, _) = support::mysql().await;
+    let database = MariaDb::database().await;
+    let pool = database.pool(8).await;
     sqlx::raw_sql(DOCUMENT).execute(&pool).await.unwrap();
     late_holder!(place, pool, sqlx::MySql);
 }

@@ -19,10 +19,8 @@ use idem_runtime::store::redis::RedisStore;
 use idem_runtime::store::sql::LeasedSql;
 use idem_runtime::store::{Held, Request, Reservation, Reserved, Store, Stored};
 use idem_test_support::child::Args;
-use idem_test_support::{Postgres, Redis, Sqlite, postgres};
-use sqlx::mysql::{MySqlConnectOptions, MySqlPool, MySqlPoolOptions};
+use idem_test_support::{MariaDb, Postgres, Redis, Sqlite, mariadb, postgres};
 use sqlx::sqlite::{SqliteConnectOptions, SqlitePoolOptions};
-use sqlx::{AssertSqlSafe, ConnectOptions as _, Connection as _, MySqlConnection};
 
 /// Longer than any test: what is free before is free by other means.
 pub(crate) const LONG: Duration = Duration::from_secs(600);
@@ -83,10 +81,7 @@ impl AnyStore {
                 let builder = LeasedSql::<sqlx::Sqlite>::builder().limit(PATIENCE);
                 Kind::Sqlite(builder.build(pool))
             }
-            "mysql" => {
-                let pool = MySqlPoolOptions::new().max_connections(4);
-                Kind::MySql(LeasedSql::new(pool.connect(url).await.unwrap()))
-            }
+            "mysql" => Kind::MySql(LeasedSql::new(mariadb::pool(url, 4).await)),
             other => panic!("no store is called {other}"),
         };
         Self {
@@ -212,9 +207,10 @@ impl Place {
                 (file.url(), Arc::new(file))
             }
             "mysql" => {
-                let (pool, options) = mysql().await;
+                let database = MariaDb::database().await;
+                let pool = database.pool(2).await;
                 LeasedSql::new(pool).migrate().await.unwrap();
-                (options.to_url_lossy().to_string(), Arc::new(()))
+                (database.url().to_owned(), Arc::new(database))
             }
             other => panic!("no lock is called {other}"),
         };
@@ -319,29 +315,6 @@ pub(crate) fn unique() -> String {
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let since = std::time::SystemTime::UNIX_EPOCH.elapsed().unwrap();
     format!("lock_{}_{}_{count}", std::process::id(), since.as_nanos())
-}
-
-/// A MariaDB or MySQL database of one test; it stays until its name comes up again.
-pub(crate) async fn mysql() -> (MySqlPool, MySqlConnectOptions) {
-    const URLS: [&str; 2] = ["IDEM_TEST_MYSQL_URL", "IDEM_TEST_MARIADB_URL"];
-    let mut named = URLS.iter().filter_map(|name| std::env::var(name).ok());
-    let url = named.find(|url| !url.is_empty()).unwrap_or_else(|| {
-        panic!("this test needs a MySQL or MariaDB server: run it with `scripts/test`")
-    });
-    static COUNT: AtomicU32 = AtomicU32::new(0);
-    let count = COUNT.fetch_add(1, Ordering::Relaxed);
-    let name = format!("idem_lock_{}_{count}", std::process::id());
-    let options = MySqlConnectOptions::from_str(&url).unwrap();
-    let mut conn = MySqlConnection::connect_with(&options).await.unwrap();
-    let create = format!("DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name}");
-    sqlx::raw_sql(AssertSqlSafe(create))
-        .execute(&mut conn)
-        .await
-        .unwrap();
-    conn.close().await.unwrap();
-    let options = options.database(&name);
-    let pool = MySqlPoolOptions::new().max_connections(8);
-    (pool.connect_with(options.clone()).await.unwrap(), options)
 }
 
 /// Waits until it is so.

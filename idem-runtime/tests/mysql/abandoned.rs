@@ -5,7 +5,7 @@ use std::time::Duration;
 use idem_runtime::store::sql::Records;
 use idem_runtime::{Effect, ErrorKind, Retry};
 
-use crate::server::Database;
+use crate::database::Database;
 use crate::service::{Body, Then, pay, pay_alone, pay_and_commit};
 
 const NEVER: Duration = Duration::from_secs(600);

@@ -6,7 +6,7 @@ use idem_runtime::ErrorKind;
 use idem_runtime::observe::observe;
 use sqlx::mysql::MySqlTransaction;
 
-use crate::server::Database;
+use crate::database::Database;
 use crate::service::{
     Body, Then, note, pay, pay_alone, pay_and_commit, pay_and_take_back, pay_or_be_refused,
 };

@@ -1,30 +1,25 @@
 //! A process that is killed.
 
-use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
 
-use crate::server::{Database, is_child};
+use idem_test_support::child::{Args, say};
+use idem_test_support::mariadb;
+
+use crate::database::Database;
 use crate::service::{Body, Then, pay, pay_alone, pay_and_commit};
 
-const CHILD: &str = "crash::the_process_that_is_killed";
+idem_test_support::child_roles!(is_killed);
 
 /// Starts a child, kills it where it says `ready`, and calls again at once.
 async fn killed(place: &str) {
     let db = Database::fresh().await;
-    let mut child = db
-        .child(CHILD)
-        .env("IDEM_TEST_PLACE", place)
-        .spawn()
-        .unwrap();
-    let told = BufReader::new(child.stdout.take().unwrap());
-    let ready = told.lines().map(Result::unwrap).any(|line| line == "ready");
-    assert!(ready, "{place}");
+    let mut child = child("is_killed").arg(db.url()).arg(place).spawn();
+    child.wait_for("ready").await;
     if place != "commit" {
         // In the body, its row must be there.
         tokio::time::sleep(Duration::from_millis(200)).await;
     }
-    child.kill().unwrap();
-    child.wait().unwrap();
+    child.kill9();
 
     let begun = std::time::Instant::now();
     let body = Body::default();
@@ -50,27 +45,23 @@ async fn ip_06_between_body_and_commit_likewise() {
     killed("commit").await;
 }
 
-#[tokio::test]
-async fn the_process_that_is_killed() {
-    if !is_child(CHILD) {
-        return;
-    }
-    let db = Database::of_parent().await;
+async fn is_killed(args: Args) {
+    let pool = mariadb::pool(args.get(0), 10).await;
     let forever = Body::default().then(Then::Pause(Duration::from_secs(600)));
-    match std::env::var("IDEM_TEST_PLACE").unwrap().as_str() {
+    match args.get(1) {
         "body" => {
-            let mut tx = db.pool.begin().await.unwrap();
-            println!("\nready");
+            let mut tx = pool.begin().await.unwrap();
+            say("ready");
             let _ = pay(&mut tx, "1", 100, forever).await;
         }
         "own body" => {
-            println!("\nready");
-            let _ = pay_alone(&db.pool, "1", 100, forever).await;
+            say("ready");
+            let _ = pay_alone(&pool, "1", 100, forever).await;
         }
         _ => {
-            let mut tx = db.pool.begin().await.unwrap();
+            let mut tx = pool.begin().await.unwrap();
             pay(&mut tx, "1", 100, Body::default()).await.unwrap();
-            println!("\nready");
+            say("ready");
             tokio::time::sleep(Duration::from_secs(600)).await;
         }
     }

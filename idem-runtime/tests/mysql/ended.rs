@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use idem_runtime::{Effect, ErrorKind};
+use idem_test_support::MariaDbServer;
 use sqlx::Executor as _;
 use sqlx::mysql::MySqlPool;
 use tokio::sync::Barrier;
 use tokio::task::JoinHandle;
 
-use crate::server::{Database, Server};
+use crate::database::Database;
 use crate::service::{
     Body, PayError, Then, add, note, pay, pay_alone, pay_alone_again, pay_and_commit,
     pay_or_be_refused,
@@ -207,8 +208,8 @@ async fn a_call_on_a_transaction_that_has_ended_runs_nothing() {
 
 #[tokio::test]
 async fn where_a_time_out_ends_the_transaction_a_refused_duplicate_is_told_so() {
-    let server = Server::start(&["--innodb-rollback-on-timeout=1"]);
-    let db = Database::fresh_on(&server.url).await;
+    let server = MariaDbServer::start(&["--innodb-rollback-on-timeout=1"]);
+    let db = Database::fresh_on(&server.url()).await;
     let body = Body::default();
     let mut first = db.pool.begin().await.unwrap();
     pay(&mut first, "1", 100, body.clone()).await.unwrap();

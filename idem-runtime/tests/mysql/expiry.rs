@@ -10,7 +10,7 @@ use idem_runtime::retention::MAX_RETENTION;
 use idem_runtime::store::sql::Records;
 use sqlx::mysql::{MySqlPool, MySqlTransaction};
 
-use crate::server::Database;
+use crate::database::Database;
 use crate::service::{Body, Paid, PayError, pay_alone, pay_and_commit, pay_for};
 
 async fn pay_and_keep(pool: &MySqlPool, no: &str, keep: Duration, body: Body) -> Paid {

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use idem_runtime::{Effect, ErrorKind, Retry};
 use sqlx::mysql::{MySqlPool, MySqlTransaction};
 
-use crate::server::Database;
+use crate::database::Database;
 use crate::service::{Body, add, note, pay, pay_and_commit, pay_or_be_refused};
 
 const LEVELS: [&str; 3] = [

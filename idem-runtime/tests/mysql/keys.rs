@@ -5,7 +5,7 @@ use idem_runtime::ErrorKind;
 use idem_runtime::store::sql::Records;
 use sqlx::mysql::MySqlTransaction;
 
-use crate::server::Database;
+use crate::database::Database;
 use crate::service::{Body, Paid, PayError, pay_and_commit, pay_on};
 
 #[tokio::test]
@@ -121,7 +121,7 @@ async fn pay_in(records: &Records, db: &Database, no: &str, body: &Body) -> Paid
 async fn tables_and_namespaces_keep_records_apart() {
     let db = Database::fresh().await;
     let body = Body::default();
-    let schema = db.options.get_database().unwrap();
+    let schema = db.name();
     let table = Records::in_table(&format!("{schema}.billing_record")).unwrap();
     idem_runtime::store::mysql::migrate(&table.pool(&db.pool))
         .await

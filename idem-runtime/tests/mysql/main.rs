@@ -1,14 +1,14 @@
-//! MySQL and MariaDB, against a real server: the one that `IDEM_TEST_MYSQL_URL` or
-//! `IDEM_TEST_MARIADB_URL` names, else a private MariaDB that this program starts and that ends with it. Without either a test fails.
+//! MySQL and MariaDB, against a real server: the one that `IDEM_TEST_MARIADB_URL` names, which may be
+//! a MySQL.
 //!
 //! A retried insert that meets its own row after a lost answer cannot happen here: the row and the
 //! connection are of one transaction, which the lost connection ends.
 #![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic)] // a test that fails may panic
-#![allow(clippy::print_stdout)] // a child process tells its parent
 
 mod abandoned;
 mod caller;
 mod crash;
+mod database;
 mod ended;
 mod expiry;
 mod isolation;
@@ -16,7 +16,6 @@ mod keys;
 mod lost;
 mod on_mysql;
 mod schema;
-mod server;
 mod service;
 mod status;
 mod storms;

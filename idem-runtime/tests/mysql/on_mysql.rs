@@ -8,7 +8,7 @@ use idem_runtime::store::sql::Records;
 use sqlx::Connection as _;
 use sqlx::mysql::MySqlTransaction;
 
-use crate::server::Database;
+use crate::database::Database;
 use crate::service::{Body, PayError, note, pay_on};
 
 /// Other than the default, so that a default is not mistaken for it.

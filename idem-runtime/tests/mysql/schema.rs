@@ -4,7 +4,7 @@ use idem_runtime::ErrorKind;
 use idem_runtime::store::mysql::{check, migrate, migrations};
 use idem_runtime::store::sql::Records;
 
-use crate::server::Database;
+use crate::database::Database;
 
 #[tokio::test]
 async fn many_processes_may_migrate_at_once() {

@@ -5,7 +5,7 @@ use std::time::Duration;
 use idem_runtime::ErrorKind;
 use idem_runtime::status::{Completed, Holder, Status};
 
-use crate::server::Database;
+use crate::database::Database;
 use crate::service::{Body, Paid, Then, pay, pay_and_commit, pay_call, pay_or_be_refused};
 
 const NEVER: Duration = Duration::from_secs(600);

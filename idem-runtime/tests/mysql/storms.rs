@@ -1,14 +1,14 @@
 //! Many equal calls at once.
 
-use std::io::Read as _;
-use std::process::Child;
 use std::sync::Arc;
 use std::time::Duration;
 
+use idem_test_support::child::{Args, say};
+use idem_test_support::mariadb;
 use sqlx::mysql::MySqlPool;
 use tokio::sync::Barrier;
 
-use crate::server::{Database, is_child};
+use crate::database::Database;
 use crate::service::{Body, PayError, Then, pay_alone, pay_and_commit};
 
 /// Which of the two modes.
@@ -52,31 +52,18 @@ async fn ip_11_a_thousand_equal_calls_run_once_and_get_one_answer() {
     }
 }
 
-const CHILD: &str = "storms::ip_11_one_of_five_processes";
+idem_test_support::child_roles!(one_of_five);
+
 const CALLS: usize = 200;
 
 #[tokio::test]
 async fn ip_11_five_processes_run_once_and_get_one_answer() {
     for mode in ["alone", "callers"] {
         let db = Database::fresh().await;
-        let children: Vec<Child> = (0..5)
-            .map(|_| db.child(CHILD).env("IDEM_TEST_MODE", mode).spawn().unwrap())
-            .collect();
+        let children = child("one_of_five").arg(db.url()).arg(mode);
         let (mut runs, mut answers) = (0, Vec::new());
-        for mut child in children {
-            let mut told = String::new();
-            child
-                .stdout
-                .take()
-                .unwrap()
-                .read_to_string(&mut told)
-                .unwrap();
-            assert!(child.wait().unwrap().success(), "{told}");
-            let numbers = told
-                .lines()
-                .find_map(|line| line.split_once("told:"))
-                .unwrap();
-            let mut numbers = numbers.1.split(',').map(|n| n.parse::<i64>().unwrap());
+        for said in children.run_many(5).await {
+            let mut numbers = said.iter().map(|n| n.parse::<i64>().unwrap());
             runs += numbers.next().unwrap();
             answers.extend(numbers);
         }
@@ -87,21 +74,20 @@ async fn ip_11_five_processes_run_once_and_get_one_answer() {
     }
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn ip_11_one_of_five_processes() {
-    if !is_child(CHILD) {
-        return;
-    }
-    let db = Database::of_parent().await;
-    let pool = db.pool(5, "").await;
-    let mode = match std::env::var("IDEM_TEST_MODE").unwrap().as_str() {
+/// Says how often its body ran, then the answers.
+async fn one_of_five(args: Args) {
+    let pool = mariadb::pool(args.get(0), 5).await;
+    let mode = match args.get(1) {
         "alone" => Mode::Alone,
         _ => Mode::Callers,
     };
+    args.line_up().await;
     let body = Body::default().then(Then::Pause(Duration::from_millis(300)));
     let answers = storm(&pool, mode, CALLS, &body).await;
-    let answers: Vec<String> = answers.iter().map(ToString::to_string).collect();
-    println!("\ntold:{},{}", body.runs(), answers.join(","));
+    say(&body.runs().to_string());
+    for answer in answers {
+        say(&answer.to_string());
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -1,13 +1,11 @@
 //! A fresh database of each kind, with the tables of sagas and of the shop.
 
-use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use idem_runtime::steps::{SagaDialect, SagaTable};
 use idem_runtime::version::Retryable as _;
-use idem_test_support::{Postgres, Sqlite, SqliteFile, TestDatabase};
-use sqlx::mysql::MySqlPoolOptions;
-use sqlx::{AssertSqlSafe, Connection as _, MySqlPool, Pool, SqlSafeStr as _};
+use idem_test_support::{MariaDb, MariaDbDatabase, Postgres, Sqlite, SqliteFile, TestDatabase};
+use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _};
 
 /// No key on `effect`: what a step does twice is seen twice.
 const SHOP: &str = "CREATE TABLE effect (step VARCHAR(50) NOT NULL, no BIGINT NOT NULL, \
@@ -20,7 +18,7 @@ const SHOP: &str = "CREATE TABLE effect (step VARCHAR(50) NOT NULL, no BIGINT NO
 pub(crate) enum Keep {
     Postgres(TestDatabase),
     Sqlite(SqliteFile),
-    MariaDb(MariaDb),
+    MariaDb(MariaDbDatabase),
 }
 
 pub(crate) struct World<D: SagaDialect> {
@@ -54,68 +52,14 @@ pub(crate) async fn sqlite() -> World<sqlx::Sqlite> {
 }
 
 pub(crate) async fn mariadb() -> World<sqlx::MySql> {
-    let database = MariaDb::fresh().await;
-    let pool = mysql_pool(&database.url, 20).await;
+    let database = MariaDb::database().await;
+    let pool = database.pool(20).await;
     SagaTable::default().migrate(&pool).await.unwrap();
     sqlx::raw_sql(SHOP).execute(&pool).await.unwrap();
     World {
-        url: database.url.clone(),
+        url: database.url().to_owned(),
         pool,
         keep: Keep::MariaDb(database),
-    }
-}
-
-async fn mysql_pool(url: &str, size: u32) -> MySqlPool {
-    let pool = MySqlPoolOptions::new().max_connections(size);
-    pool.connect(url).await.unwrap()
-}
-
-/// A database that is dropped with this value.
-pub(crate) struct MariaDb {
-    server: String,
-    name: String,
-    url: String,
-}
-
-impl MariaDb {
-    async fn fresh() -> Self {
-        static COUNT: AtomicU32 = AtomicU32::new(0);
-        let server = ["IDEM_TEST_MYSQL_URL", "IDEM_TEST_MARIADB_URL"]
-            .iter()
-            .find_map(|name| std::env::var(name).ok().filter(|url| !url.is_empty()))
-            .expect("a MariaDB server (IDEM_TEST_MARIADB_URL): run the tests with `scripts/test`");
-        let count = COUNT.fetch_add(1, Ordering::Relaxed);
-        let name = format!("idem_steps_{}_{count}", std::process::id());
-        let sql = format!("DROP DATABASE IF EXISTS {name}; CREATE DATABASE {name}");
-        execute(&server, sql).await.unwrap();
-        let (base, _) = server.rsplit_once('/').unwrap();
-        let url = format!("{base}/{name}");
-        Self { server, name, url }
-    }
-}
-
-async fn execute(server: &str, sql: String) -> Result<(), sqlx::Error> {
-    let mut conn = sqlx::MySqlConnection::connect(server).await?;
-    sqlx::raw_sql(AssertSqlSafe(sql)).execute(&mut conn).await?;
-    conn.close().await
-}
-
-impl Drop for MariaDb {
-    fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the test database is kept: {}", self.url);
-            return;
-        }
-        let (server, sql) = (self.server.clone(), format!("DROP DATABASE {}", self.name));
-        // A runtime of its own: the test's may be shut down.
-        let dropped = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()
-                .unwrap();
-            runtime.block_on(execute(&server, sql)).ok();
-        });
-        dropped.join().ok();
     }
 }
 

@@ -8,8 +8,9 @@ use sqlx::{
 };
 
 use crate::{
+    drop_database,
     proxy::{Proxy, Wire},
-    unique_name,
+    server_url, unique_name,
 };
 
 const VARIABLE: &str = "IDEM_TEST_MARIADB_URL";
@@ -25,13 +26,7 @@ impl MariaDb {
     /// When the run has no server: a test that cannot test anything must not pass.
     #[must_use]
     pub fn url() -> String {
-        match std::env::var(VARIABLE) {
-            Ok(url) if !url.is_empty() => url,
-            _ => panic!(
-                "this test needs a MariaDB server and {VARIABLE} is not set: run the tests with \
-                 `scripts/test` (or `scripts/test -- NAME` for some of them), which starts one"
-            ),
-        }
+        server_url(VARIABLE, "MariaDB")
     }
 
     /// Creates an empty database; the guard drops it.
@@ -173,38 +168,20 @@ impl MariaDbDatabase {
 
 impl Drop for MariaDbDatabase {
     fn drop(&mut self) {
-        if std::thread::panicking() {
-            eprintln!("the test database is kept: {}", self.url);
-            return;
-        }
         let (server, name) = (self.server.clone(), self.name.clone());
-        // A runtime of its own: the test's may be shut down, paused, or single-threaded.
-        let dropped = std::thread::spawn(move || {
-            let runtime = tokio::runtime::Builder::new_current_thread()
-                .enable_all()
-                .build()?;
-            runtime.block_on(drop_database(&server, &name))
-        })
-        .join();
-        match dropped {
-            Ok(Ok(())) => {}
-            Ok(Err(error)) => eprintln!("cannot drop the test database {}: {error}", self.name),
-            Err(_) => eprintln!("cannot drop the test database {}", self.name),
-        }
+        drop_database(&self.url, async move {
+            let mut connection = server.connect().await?;
+            // An open transaction of theirs would hold it.
+            for session in sessions(&mut connection, &name).await? {
+                // It may have ended by now.
+                let kill = AssertSqlSafe(format!("KILL {session}"));
+                connection.execute(kill).await.ok();
+            }
+            let sql = AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name}"));
+            connection.execute(sql).await?;
+            connection.close().await
+        });
     }
-}
-
-/// Ends its sessions first: an open transaction of theirs would hold it.
-async fn drop_database(server: &MySqlConnectOptions, name: &str) -> Result<(), sqlx::Error> {
-    let mut connection = server.connect().await?;
-    for session in sessions(&mut connection, name).await? {
-        // It may have ended by now.
-        let kill = AssertSqlSafe(format!("KILL {session}"));
-        connection.execute(kill).await.ok();
-    }
-    let sql = AssertSqlSafe(format!("DROP DATABASE IF EXISTS {name}"));
-    connection.execute(sql).await?;
-    connection.close().await
 }
 
 async fn sessions(connection: &mut MySqlConnection, name: &str) -> Result<Vec<i64>, sqlx::Error> {

@@ -31,12 +31,12 @@ done
 kill -9 $!; wait $!; rm -rf "$home""#;
 
 impl MariaDbServer {
-    /// Starts one.
+    /// Starts one with these options besides.
     ///
     /// # Panics
     /// When MariaDB is not installed, or does not start.
     #[must_use]
-    pub fn start() -> Self {
+    pub fn start(options: &[&str]) -> Self {
         let home = std::env::temp_dir().join(unique_name());
         std::fs::create_dir(&home).expect("the temporary folder can be written");
         let data = format!("--datadir={}", home.join("data").display());
@@ -60,6 +60,7 @@ impl MariaDbServer {
             .arg(format!("--tmpdir={}", home.join("data").display()))
             .args(["--innodb-buffer-pool-size=32M", "--performance-schema=off"])
             .arg("--innodb-flush-log-at-trx-commit=1")
+            .args(options)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::null())

@@ -1,5 +1,4 @@
 use std::fmt;
-use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,8 +11,8 @@ use crate::engine::{Backoff, holds, no_answer};
 use crate::error::{Error, ErrorKind};
 use crate::lock::keeper::Acquired;
 use crate::lock::lane::Lanes;
-use crate::lock::{DEFAULT_WAIT, LockError, LockGuard, OnDrop, RunError, readable};
-use crate::protocol::Fence;
+use crate::lock::run::runs;
+use crate::lock::{DEFAULT_WAIT, LockError, LockGuard, OnDrop, readable};
 use crate::store::sql::{Migration, checked_table, classify};
 
 /// The sequence of fencing numbers unless another one is named.
@@ -160,43 +159,7 @@ impl AdvisoryLock {
         self.claim(name, None).await
     }
 
-    /// [Acquires](Self::acquire) the lock and [runs](LockGuard::run) the body under it.
-    ///
-    /// # Errors
-    /// Those of the two.
-    ///
-    /// # Cancel safety
-    /// The body is dropped, and the lock given back.
-    pub async fn run<T, F>(
-        &self,
-        name: &str,
-        body: impl FnOnce(Fence) -> F,
-    ) -> Result<T, RunError<T>>
-    where
-        F: Future<Output = T>,
-    {
-        self.acquire(name).await?.run(body).await
-    }
-
-    /// As [`LeaseLock::check_then`](crate::lock::LeaseLock::check_then).
-    ///
-    /// # Errors
-    /// As [`run`](Self::run).
-    ///
-    /// # Cancel safety
-    /// As [`run`](Self::run).
-    pub async fn check_then<T, C, F>(
-        &self,
-        name: &str,
-        check: impl Fn() -> C,
-        body: impl FnOnce(Fence) -> F,
-    ) -> Result<T, RunError<T>>
-    where
-        C: Future<Output = Option<T>>,
-        F: Future<Output = T>,
-    {
-        crate::lock::check_then(self.acquire(name), check, body).await
-    }
+    runs!("The body is dropped, and the lock given back.");
 
     async fn claim(&self, name: &str, budget: Option<Duration>) -> Result<LockGuard, LockError> {
         let id = id(name);

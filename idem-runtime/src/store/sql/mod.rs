@@ -19,6 +19,8 @@ pub mod postgres;
 pub(crate) mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+mod upgrade;
 
 pub use admin::Completed;
 pub(crate) use dialect::classify;

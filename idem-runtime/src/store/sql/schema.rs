@@ -37,6 +37,38 @@ pub(crate) fn statement(template: &str, table: &str) -> SqlStr {
     sqlx::SqlSafeStr::into_sql_str(AssertSqlSafe(fill(template, table)))
 }
 
+/// That all steps were run; gives the version.
+pub(crate) fn check_version(table: &str, at: i64, steps: &[Migration]) -> Result<i32, Error> {
+    let want = steps.last().map_or(0, |step| step.version);
+    if at == i64::from(want) {
+        return Ok(want);
+    }
+    Err(unusable(format!(
+        "{table} is at version {at}, this build needs {want}"
+    )))
+}
+
+/// That each column is `found`, and of its type.
+#[cfg(any(feature = "postgres", feature = "sqlite"))]
+pub(crate) fn check_columns<'a>(
+    table: &str,
+    wanted: &[(&str, &str)],
+    found: impl Fn(&str) -> Option<&'a str>,
+) -> Result<(), Error> {
+    for (name, kind) in wanted {
+        match found(name) {
+            Some(found) if found.eq_ignore_ascii_case(kind) => {}
+            Some(found) => {
+                return Err(unusable(format!(
+                    "{table}.{name} is {found}, it must be {kind}"
+                )));
+            }
+            None => return Err(unusable(format!("{table} has no column {name}"))),
+        }
+    }
+    Ok(())
+}
+
 pub(crate) fn unusable(detail: impl Into<String>) -> Error {
     Error::new(ErrorKind::Schema).detail(detail)
 }

@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Pool};
 
 use super::super::dialect::classify;
 use super::super::handle::{OwnPool, Records};
-use super::super::schema::{Migration, fill, statement, unusable};
+use super::super::schema::{Migration, check_version, fill, statement, unusable};
 use super::number;
 use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
@@ -147,13 +147,8 @@ pub(crate) async fn check_table(
     columns: Columns<'_>,
 ) -> Result<(), Error> {
     let at = version(conn, table).await.map_err(classify::<MySql>)?;
-    let want = steps.last().map_or(0, |step| step.version);
-    if at != i64::from(want) {
-        return Err(unusable(format!(
-            "{table} is at version {at}, this build needs {want}"
-        )));
-    }
-    check_columns(conn, table, want, columns).await?;
+    let version = check_version(table, at, steps)?;
+    check_columns(conn, table, version, columns).await?;
     check_mode(conn).await
 }
 

@@ -1,13 +1,16 @@
 //! The schema: created, updated, checked.
 
 use sqlx::postgres::Postgres;
-use sqlx::{Connection as _, Executor as _, PgConnection, Pool};
+use sqlx::{PgConnection, Pool};
 
 use crate::error::Error;
 use crate::key::RecordId;
 use crate::store::sql::dialect::classify;
 use crate::store::sql::handle::{OwnPool, Records};
-use crate::store::sql::schema::{Migration, fill, not_empty, statement, unusable};
+use crate::store::sql::schema::{
+    Migration, check_columns, check_version, fill, not_empty, statement, unusable,
+};
+use crate::store::sql::upgrade::upgrade;
 
 /// The schema's steps, for the table `idem_record` or another one.
 #[must_use]
@@ -94,41 +97,14 @@ pub(crate) async fn apply(
     table: &str,
     steps: Vec<Migration>,
 ) -> Result<(), Error> {
-    let mut conn = pool.acquire().await.map_err(classify::<Postgres>)?;
-    let mut tx = conn.begin().await.map_err(classify::<Postgres>)?;
-    let run = async {
-        // One migrating process at a time.
-        let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
-        sqlx::query("SELECT pg_advisory_xact_lock($1)")
-            .bind(lock)
-            .execute(&mut *tx)
-            .await?;
-        let versions = "CREATE TABLE IF NOT EXISTS {versions} (version integer PRIMARY KEY, \
-                        applied_at timestamptz NOT NULL DEFAULT now())";
-        tx.execute(statement(versions, table)).await?;
-        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
-        for step in steps.into_iter().filter(|step| step.version > at) {
-            sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql))
-                .execute(&mut *tx)
-                .await?;
-            let note = statement("INSERT INTO {versions} (version) VALUES ($1)", table);
-            sqlx::query(note)
-                .bind(step.version)
-                .execute(&mut *tx)
-                .await?;
-        }
-        Ok(())
-    };
-    match run.await {
-        Ok(()) => tx.commit().await.map_err(classify::<Postgres>),
-        Err(e) => {
-            // The connection goes back clean even if this fails: the pool checks it.
-            let _ = tx.rollback().await;
-            Err(classify::<Postgres>(e)
-                .detail("the schema could not be created; nothing was changed"))
-        }
-    }
+    // One migrating process at a time.
+    let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
+    let versions = format!(
+        "SELECT pg_advisory_xact_lock('{lock}'::bigint); CREATE TABLE IF NOT EXISTS {{versions}} \
+         (version integer PRIMARY KEY, applied_at timestamptz NOT NULL DEFAULT now())"
+    );
+    let tx = pool.begin().await.map_err(classify::<Postgres>)?;
+    upgrade(tx, &versions, table, steps).await
 }
 
 /// Checks version, columns and primary key; gives the constraints, each with whether it is
@@ -144,12 +120,7 @@ pub(crate) async fn check_table(
         .fetch_one(&mut *conn)
         .await
         .map_err(classify::<Postgres>)?;
-    let want = steps.last().map_or(0, |step| step.version);
-    if at != want {
-        return Err(unusable(format!(
-            "{table} is at version {at}, this build needs {want}"
-        )));
-    }
+    check_version(table, at.into(), steps)?;
     let columns: Vec<(String, String)> = sqlx::query_as(
         "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute \
          WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped",
@@ -158,17 +129,10 @@ pub(crate) async fn check_table(
     .fetch_all(&mut *conn)
     .await
     .map_err(classify::<Postgres>)?;
-    for (name, kind) in wanted {
-        match columns.iter().find(|(column, _)| column == name) {
-            Some((_, found)) if found == kind => {}
-            Some((_, found)) => {
-                return Err(unusable(format!(
-                    "{table}.{name} is {found}, it must be {kind}"
-                )));
-            }
-            None => return Err(unusable(format!("{table} has no column {name}"))),
-        }
-    }
+    check_columns(table, wanted, |name| {
+        let mut columns = columns.iter();
+        columns.find_map(|(column, kind)| (column == name).then_some(kind.as_str()))
+    })?;
     let constraints: Vec<(String, bool)> = sqlx::query_as(
         "SELECT pg_get_constraintdef(oid), condeferred AND convalidated AND NOT EXISTS \
          (SELECT FROM pg_trigger WHERE tgconstraint = pg_constraint.oid AND tgenabled = 'D') \

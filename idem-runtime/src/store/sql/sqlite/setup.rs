@@ -1,12 +1,15 @@
 //! The schema: created, updated, checked.
 
 use sqlx::sqlite::Sqlite;
-use sqlx::{Connection as _, Executor as _, Pool, SqliteConnection};
+use sqlx::{Pool, SqliteConnection};
 
 use crate::error::Error;
 use crate::store::sql::dialect::classify;
 use crate::store::sql::handle::{OwnPool, Records};
-use crate::store::sql::schema::{Migration, fill, not_empty, statement, unusable};
+use crate::store::sql::schema::{
+    Migration, check_columns, check_version, fill, not_empty, statement, unusable,
+};
+use crate::store::sql::upgrade::upgrade;
 
 /// The schema's steps, for the table `idem_record` or another one.
 #[must_use]
@@ -102,38 +105,10 @@ pub(crate) async fn apply(
     table: &str,
     steps: Vec<Migration>,
 ) -> Result<(), Error> {
-    let mut conn = pool.acquire().await.map_err(classify::<Sqlite>)?;
-    let mut tx = conn
-        .begin_with("BEGIN IMMEDIATE")
-        .await
-        .map_err(classify::<Sqlite>)?;
-    let run = async {
-        let versions =
-            "CREATE TABLE IF NOT EXISTS {versions} (version INTEGER PRIMARY KEY NOT NULL) STRICT";
-        tx.execute(statement(versions, table)).await?;
-        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-        let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
-        for step in steps.into_iter().filter(|step| step.version > at) {
-            sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql))
-                .execute(&mut *tx)
-                .await?;
-            let note = statement("INSERT INTO {versions} (version) VALUES (?1)", table);
-            sqlx::query(note)
-                .bind(step.version)
-                .execute(&mut *tx)
-                .await?;
-        }
-        Ok(())
-    };
-    match run.await {
-        Ok(()) => tx.commit().await.map_err(classify::<Sqlite>),
-        Err(e) => {
-            // The connection goes back clean even if this fails: the pool checks it.
-            let _ = tx.rollback().await;
-            Err(classify::<Sqlite>(e)
-                .detail("the schema could not be created; nothing was changed"))
-        }
-    }
+    let versions =
+        "CREATE TABLE IF NOT EXISTS {versions} (version INTEGER PRIMARY KEY NOT NULL) STRICT";
+    let tx = pool.begin_with("BEGIN IMMEDIATE").await;
+    upgrade(tx.map_err(classify::<Sqlite>)?, versions, table, steps).await
 }
 
 /// Checks version, columns and primary key.
@@ -148,12 +123,7 @@ pub(crate) async fn check_table(
         .fetch_one(&mut *conn)
         .await
         .map_err(classify::<Sqlite>)?;
-    let want = steps.last().map_or(0, |step| step.version);
-    if at != want {
-        return Err(unusable(format!(
-            "{table} is at version {at}, this build needs {want}"
-        )));
-    }
+    check_version(table, at.into(), steps)?;
     let (schema, local) = table.rsplit_once('.').unwrap_or(("main", table));
     let columns: Vec<(String, String, i64)> =
         sqlx::query_as("SELECT name, type, pk FROM pragma_table_info(?1, ?2)")
@@ -162,17 +132,10 @@ pub(crate) async fn check_table(
             .fetch_all(&mut *conn)
             .await
             .map_err(classify::<Sqlite>)?;
-    for (name, kind) in wanted {
-        match columns.iter().find(|(column, ..)| column == name) {
-            Some((_, found, _)) if found.eq_ignore_ascii_case(kind) => {}
-            Some((_, found, _)) => {
-                return Err(unusable(format!(
-                    "{table}.{name} is {found}, it must be {kind}"
-                )));
-            }
-            None => return Err(unusable(format!("{table} has no column {name}"))),
-        }
-    }
+    check_columns(table, wanted, |name| {
+        let mut columns = columns.iter();
+        columns.find_map(|(column, kind, _)| (column == name).then_some(kind.as_str()))
+    })?;
     if columns
         .iter()
         .any(|(name, _, pk)| (*pk > 0) != (name == "id"))

@@ -2,10 +2,8 @@
 
 use idem::idempotent;
 use idem_benches::repeats;
-use sqlx::{MySqlPool, MySqlTransaction};
 
-use super::RECORDED;
-use super::by_hand::{Failure, Order, business};
+use super::{Failure, Order, Pool, RECORDED, Tx, business};
 
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum BenchError {
@@ -19,9 +17,9 @@ pub(crate) enum BenchError {
     key = "order:merchant-7:{n}",
     ttl = "7d",
     store = "tx",
-    scope = "bench.mysql.caller"
+    scope = "bench.caller"
 )]
-async fn create(tx: &mut MySqlTransaction<'_>, n: u64) -> Result<Order, BenchError> {
+async fn create(tx: &mut Tx<'_>, n: u64) -> Result<Order, BenchError> {
     Ok(business(tx, n).await?)
 }
 
@@ -30,9 +28,9 @@ async fn create(tx: &mut MySqlTransaction<'_>, n: u64) -> Result<Order, BenchErr
     ttl = "7d",
     store = "pool",
     tx = "tx",
-    scope = "bench.mysql.owned"
+    scope = "bench.owned"
 )]
-async fn create_owned(pool: &MySqlPool, n: u64) -> Result<Order, BenchError> {
+async fn create_owned(pool: &Pool, n: u64) -> Result<Order, BenchError> {
     Ok(business(tx, n).await?)
 }
 
@@ -41,7 +39,7 @@ pub(crate) fn key(n: u64) -> String {
     format!("order:merchant-7:{n}")
 }
 
-pub(crate) async fn first(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn first(pool: &Pool, n: u64) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     create(&mut tx, n | 1 << 62).await?;
     tx.commit().await?;
@@ -49,7 +47,7 @@ pub(crate) async fn first(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
 }
 
 /// Makes one of the records that replays are asked for, for both operations.
-pub(crate) async fn recorded(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn recorded(pool: &Pool, n: u64) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     create(&mut tx, n).await?;
     tx.commit().await?;
@@ -57,24 +55,24 @@ pub(crate) async fn recorded(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
     Ok(())
 }
 
-pub(crate) async fn replay(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn replay(pool: &Pool, n: u64) -> Result<(), Failure> {
     let mut tx = pool.begin().await?;
     create(&mut tx, n % RECORDED).await?;
     tx.commit().await?;
     Ok(())
 }
 
-pub(crate) async fn owned_first(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn owned_first(pool: &Pool, n: u64) -> Result<(), Failure> {
     create_owned(pool, n | 1 << 62).await?;
     Ok(())
 }
 
-pub(crate) async fn owned_replay(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn owned_replay(pool: &Pool, n: u64) -> Result<(), Failure> {
     create_owned(pool, (n ^ (n >> 32)) % RECORDED).await?;
     Ok(())
 }
 
-pub(crate) async fn mixed<const PERCENT: u64>(pool: &MySqlPool, n: u64) -> Result<(), Failure> {
+pub(crate) async fn mixed<const PERCENT: u64>(pool: &Pool, n: u64) -> Result<(), Failure> {
     create_owned(
         pool,
         repeats::<PERCENT>(n, RECORDED).unwrap_or(n | 1 << 62 | PERCENT << 48),
