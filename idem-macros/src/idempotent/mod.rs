@@ -1,7 +1,6 @@
 //! `#[idempotent]`: parse → validate → expand.
 
 mod access;
-mod admission;
 mod answer;
 mod args;
 mod companion;

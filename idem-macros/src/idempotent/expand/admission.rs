@@ -4,8 +4,8 @@ use proc_macro2::TokenStream;
 use quote::quote_spanned;
 use syn::spanned::Spanned;
 
-use super::plan::{OneTime, Plan};
 use crate::hygiene::{ours, ours_at};
+use crate::idempotent::plan::{OneTime, Plan};
 
 /// Where the call keeps its token.
 pub(super) fn permit(plan: &Plan, private: &TokenStream) -> Option<TokenStream> {
