@@ -105,13 +105,12 @@ impl<H: Holding> Acquired<H> {
     /// Tries twice. What cannot be given back ends by itself.
     async fn give_back(&mut self, term: &Term) -> Result<(), LockError> {
         let patience = (self.lease / 3).clamp(Duration::from_secs(1), Duration::from_secs(5));
-        let in_time = !term.is_over();
         let mut failed = None;
         for _ in 0..2 {
             match timeout(patience, self.holding.give_back()).await {
                 Ok(Ok(Held::Yes)) => return Ok(()),
-                // The first request was done and its answer lost.
-                Ok(Ok(Held::No)) if failed.is_some() && in_time => return Ok(()),
+                // Nobody else can have had it yet: the first request was done and its answer lost.
+                Ok(Ok(Held::No)) if failed.is_some() && !term.is_over() => return Ok(()),
                 Ok(Ok(Held::No)) => return Err(LockError::Lost),
                 Ok(Err(error)) => failed = Some(error),
                 Err(_) => failed = Some(no_answer()),

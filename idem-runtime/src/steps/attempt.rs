@@ -191,10 +191,11 @@ where
         let attempt = caught(async {
             if let Some(ask) = ask.as_ref().filter(|_| row.unknown) {
                 // A question that is refused says nothing about the effect.
-                let asked = ask(self.step(&row, false))
-                    .await
-                    .map_err(StepError::undecided)?;
+                let asking = self.step(&row, false);
+                let was_there = Arc::clone(&asking.left_alone);
+                let asked = ask(asking).await.map_err(StepError::undecided)?;
                 if let Some(result) = asked {
+                    left_alone.fetch_or(was_there.load(Ordering::SeqCst), Ordering::SeqCst);
                     return Ok(result);
                 }
             }
@@ -246,23 +247,31 @@ where
         .await?;
         row.recorded = true;
         let known = row.result.clone();
+        let asking = self.step(&row, false);
+        let was_there = Arc::clone(&asking.left_alone);
         let attempt = caught(async {
             let result = match (ask, effect) {
-                (Some(ask), Effect::Unknown) => ask(self.step(&row, false))
-                    .await
-                    .map_err(StepError::undecided)?,
+                (Some(ask), Effect::Unknown) => ask(asking).await.map_err(StepError::undecided)?,
                 _ => known,
             };
-            undo(self.step(&row, true), result.as_ref()).await?;
-            Ok(result)
+            let theirs = result.is_some() && was_there.load(Ordering::SeqCst);
+            if !theirs {
+                undo(self.step(&row, true), result.as_ref()).await?;
+            }
+            Ok((result, theirs))
         });
         let attempt = self
             .lease
             .beside(self.since, InDoubt::Stop, attempt)
             .await?;
         match attempt {
-            Ok(result) => {
-                row.state = StepState::Compensated;
+            Ok((result, theirs)) => {
+                row.state = if theirs {
+                    StepState::Done
+                } else {
+                    StepState::Compensated
+                };
+                row.left_alone = theirs;
                 row.result = result;
                 row.error = None;
                 self.record(Note {

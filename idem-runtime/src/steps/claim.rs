@@ -6,7 +6,8 @@ use std::time::Duration;
 use sqlx::{Pool, Transaction};
 
 use super::definition::Definition;
-use super::sql::{Held, NewOwner, NewSaga, SagaDialect};
+use super::plan::broken_off;
+use super::sql::{Change, Held, NewOwner, NewSaga, SagaDialect};
 use super::state::{Rest, SagaRow, SagaState, StepRow};
 use super::status::complete;
 use crate::engine::run_to_end;
@@ -117,8 +118,8 @@ async fn try_claim<D: SagaDialect, I, C>(
         let steps = complete(&row.steps, steps);
         return Ok(Claimed::Not(look(&row, intent), row, steps));
     };
-    let known = definition.order(&row.steps).is_some();
-    if !known && intent == Intent::Resume {
+    let order = definition.order(&row.steps);
+    if order.is_none() && intent == Intent::Resume {
         D::put_off_saga(&mut tx, texts, id, millis(PUT_OFF)).await?;
         tx.commit().await?;
         return Ok(Claimed::Changed(row.steps));
@@ -128,30 +129,64 @@ async fn try_claim<D: SagaDialect, I, C>(
         owner,
         state,
         cancelled,
-        // What cannot be undone here is cancelled all the same, and due for a build that can.
-        lease_millis: if known {
-            millis(definition.settings.lease)
-        } else {
-            0
-        },
+        lease_millis: millis(definition.settings.lease),
     };
+    let let_go = row.rest.is_some() || row.state != state;
     D::claim_saga(&mut tx, texts, new).await?;
-    let row = D::read_saga(&mut tx, texts, id, false).await?;
-    let steps = D::read_steps(&mut tx, texts, id).await?;
-    tx.commit().await?;
-    let Some(row) = row else {
+    let Some(row) = D::read_saga(&mut tx, texts, id, false).await? else {
+        tx.rollback().await?;
         return Ok(Claimed::Absent);
     };
-    if !known {
-        return Ok(Claimed::Changed(row.steps));
-    }
     let held = Held {
         id,
         owner,
         fence: row.fence,
     };
-    let steps = complete(&row.steps, steps);
+    let Some(order) = order else {
+        // What cannot be undone here is cancelled all the same, and due for a build that can.
+        let rests = Change {
+            state,
+            rest: Some(Rest::Waiting),
+            failed_step: None,
+            error: None,
+            due_millis: Some(0),
+        };
+        D::change_saga(&mut tx, texts, held, rests).await?;
+        tx.commit().await?;
+        return Ok(Claimed::Changed(row.steps));
+    };
+    let steps = D::read_steps(&mut tx, texts, id).await?;
+    let mut steps = complete(&row.steps, steps);
+    if !let_go {
+        count_broken_off(definition, &mut tx, held, state, &order, &mut steps).await?;
+    }
+    tx.commit().await?;
     Ok(Claimed::Ours(held, row, steps))
+}
+
+/// Counts the attempt that the owner before was at: a process that dies of it again and again must not
+/// go on for ever.
+async fn count_broken_off<D: SagaDialect, I, C>(
+    definition: &Definition<D, I, C>,
+    tx: &mut Transaction<'static, D>,
+    held: Held,
+    state: SagaState,
+    order: &[usize],
+    steps: &mut [StepRow],
+) -> Result<(), sqlx::Error> {
+    let rows = order.iter().zip(steps.iter().cloned());
+    let traits = |(at, row): (&usize, _)| (definition.steps[*at].body.traits(), row);
+    let rows: Vec<_> = rows.map(traits).collect();
+    let Some(mut row) = broken_off(state, &rows) else {
+        return Ok(());
+    };
+    D::write_step(tx, definition.table.texts::<D>(), held.id, &row).await?;
+    row.recorded = true;
+    let place = usize::try_from(row.number).ok();
+    if let Some(place) = place.and_then(|at| steps.get_mut(at)) {
+        *place = row;
+    }
+    Ok(())
 }
 
 /// Records a new saga, ours at once, or one that was cancelled before it began; does nothing where

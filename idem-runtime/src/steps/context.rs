@@ -103,7 +103,8 @@ impl<I, C> Step<I, C> {
 
     /// Says that the effect was there before this saga: the call that the step makes was answered from
     /// an earlier one that is somebody else's. The step is done when it returns its result, and is not
-    /// undone. Without this a step that is done counts as this saga's, and is.
+    /// undone. Without this a step that is done counts as this saga's, and is. A question
+    /// ([`outside_with_ask`](super::Steps::outside_with_ask)) that finds such an effect says so too.
     pub fn leave_alone(&self) {
         self.left_alone.store(true, Ordering::SeqCst);
     }

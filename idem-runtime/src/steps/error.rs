@@ -59,6 +59,10 @@ impl StepError {
         Self { kind, ..self }
     }
 
+    pub(super) fn stuck(error: impl Into<Source>) -> Self {
+        Self::new(StepErrorKind::Stuck, error)
+    }
+
     fn new(kind: StepErrorKind, error: impl Into<Source>) -> Self {
         Self {
             kind,

@@ -51,6 +51,33 @@ pub(super) fn next(state: SagaState, steps: &[(Traits, StepRow)]) -> Next {
     }
 }
 
+/// What is said of an attempt of which nothing else is known.
+pub(super) const NO_END: &str = "its process was gone before it came to its end";
+
+/// The row, with one attempt more, of what the owner before was at: it is gone and has let nothing go.
+/// An attempt outside is counted where it is recorded as begun; one in a transaction leaves no trace of
+/// its own.
+pub(super) fn broken_off(state: SagaState, steps: &[(Traits, StepRow)]) -> Option<StepRow> {
+    let (at, undo) = match next(state, steps) {
+        Next::Run(at) => (at, false),
+        Next::Undo(at, _) => (at, true),
+        Next::End(_) => return None,
+    };
+    let (traits, row) = steps.get(at)?;
+    if traits.outside {
+        return None;
+    }
+    let mut row = row.clone();
+    if undo {
+        row.state = StepState::CompensationFailed;
+        row.undo_attempts = row.undo_attempts.saturating_add(1);
+    } else {
+        row.attempts = row.attempts.saturating_add(1);
+    }
+    row.error = Some(NO_END.to_owned());
+    Some(row)
+}
+
 fn to_undo(traits: Traits, row: &StepRow) -> Option<Effect> {
     if !traits.undo {
         return None;
@@ -188,6 +215,39 @@ mod tests {
                 at => Next::Undo(at - 1, Effect::Done),
             };
             assert_eq!(next(state, &steps), expected);
+        }
+    }
+
+    #[test]
+    fn what_a_dead_owner_was_at_is_counted_once() {
+        let inside = |row| {
+            let traits = Traits {
+                outside: false,
+                undo: true,
+            };
+            (traits, row)
+        };
+        let done = || inside(row(StepState::Done, false, true));
+        let mut failed = row(StepState::Pending, false, false);
+        failed.attempts = 2;
+        let steps = [done(), inside(failed)];
+        let counted = broken_off(SagaState::Running, &steps).unwrap();
+        assert_eq!((counted.state, counted.attempts), (StepState::Pending, 3));
+        assert_eq!(
+            (counted.undo_attempts, counted.error.as_deref()),
+            (0, Some(NO_END))
+        );
+
+        let counted = broken_off(SagaState::Compensating, &[done()]).unwrap();
+        assert_eq!(counted.state, StepState::CompensationFailed);
+        assert_eq!((counted.attempts, counted.undo_attempts), (0, 1));
+        assert_eq!(to_undo(done().0, &counted), Some(Effect::Done));
+
+        assert!(broken_off(SagaState::Running, &[done()]).is_none());
+        for state in STATES {
+            let steps = [outside(row(state, false, false))];
+            assert!(broken_off(SagaState::Running, &steps).is_none());
+            assert!(broken_off(SagaState::Compensating, &steps).is_none());
         }
     }
 

@@ -50,17 +50,23 @@ impl Retries {
     }
 
     /// After so many attempts the saga is stuck and needs a person
-    /// ([`Saga::retry_stuck`](super::Saga::retry_stuck)).
+    /// ([`Saga::retry_stuck`](super::Saga::retry_stuck)). An attempt whose process did not survive it,
+    /// or whose future was dropped, counts as well.
     #[must_use]
     pub fn in_all(mut self, attempts: u32) -> Self {
         self.in_all = attempts;
         self
     }
 
+    /// Whether so many attempts leave no other one. One is made in any case.
+    pub(super) fn are_used_up(&self, all: u32) -> bool {
+        all >= self.in_all.max(1)
+    }
+
     /// What follows an attempt that failed and may be repeated: `here` of them were made in this go,
     /// `all` since the step began.
     pub(super) fn after(&self, here: u32, all: u32) -> Then {
-        if all >= self.in_all {
+        if self.are_used_up(all) {
             return Then::Stuck;
         }
         if here < self.at_once {

@@ -12,7 +12,7 @@ use super::definition::{Body, Definition};
 use super::error::{Failure, SagaError, StepError, StepErrorKind, Unfinished};
 use super::lease::{InDoubt, Lease, Lost};
 use super::list::base;
-use super::plan::{Effect, Next, Traits, next};
+use super::plan::{Effect, NO_END, Next, Traits, next};
 use super::record::{Found, Note, SagaNote, Undone, reclaim, write_and_commit};
 use super::retries::Then;
 use super::sql::{Held, SagaDialect};
@@ -132,6 +132,8 @@ where
                 _ => Some((next, 1)),
             };
             match next {
+                Next::Run(at) if self.is_used_up(at, false) => self.give_up(at, false).await?,
+                Next::Undo(at, _) if self.is_used_up(at, true) => self.give_up(at, true).await?,
                 Next::Run(at) => self.forward(at).await?,
                 Next::Undo(at, effect) => self.backward(at, effect).await?,
                 Next::End(state) => {
@@ -178,6 +180,26 @@ where
 
     fn traits(&self, at: usize) -> Traits {
         self.body_of(&self.definition, at).traits()
+    }
+
+    /// Whether the attempts were made and none came to an end that could be recorded.
+    fn is_used_up(&self, at: usize, undo: bool) -> bool {
+        let row = &self.rows[at];
+        let made = if undo {
+            row.undo_attempts
+        } else {
+            row.attempts
+        };
+        self.definition.settings.retries.are_used_up(count(made))
+    }
+
+    async fn give_up(&mut self, at: usize, undo: bool) -> Result<(), Broken> {
+        let row = self.rows[at].clone();
+        // The error that is recorded may be that of the step, or of a compensation before the last.
+        let is_its_own = !undo || row.state == StepState::CompensationFailed;
+        let error = row.error.clone().filter(|_| is_its_own);
+        let error = StepError::stuck(error.unwrap_or_else(|| NO_END.to_owned()));
+        self.failed(row, undo, error).await
     }
 
     async fn forward(&mut self, at: usize) -> Result<(), Broken> {

@@ -1,6 +1,7 @@
 //! LK-01: a holder that stood still past its lease.
 
-use std::sync::mpsc;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use idem_runtime::lock::{FencedUpdate, LockError, LockGuard, RunError, Written};
@@ -194,4 +195,18 @@ async fn lk_01_a_holder_that_does_not_know_yet_leaves_the_line() {
             "{kind}: {released:?}"
         );
     }
+}
+
+/// The request to give it back is lost, the lease ends, somebody else takes the lock, and the second
+/// request finds that: its "no" is not the echo of the first one.
+#[tokio::test]
+async fn a_release_that_is_late_does_not_pass_for_one_that_was_done() {
+    let store = Place::of("memory").await.store().await;
+    let mut slow = store.clone();
+    slow.late = Some(Arc::new(AtomicBool::new(true)));
+    let guard = in_time(&Locks::on(slow, LEASE), "slow").await;
+    let other = Locks::on(store, LONG);
+    let (released, taken) = tokio::join!(guard.release(), other.acquire("slow"));
+    assert!(taken.is_ok());
+    assert!(released.is_err(), "{released:?}");
 }

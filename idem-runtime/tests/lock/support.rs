@@ -4,7 +4,7 @@ use std::any::Any;
 use std::future::Future;
 use std::str::FromStr;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::time::Duration;
 
 use idem_runtime::Error;
@@ -40,6 +40,8 @@ pub(crate) struct AnyStore {
     kind: Kind,
     pub(crate) asked: Arc<AtomicU64>,
     hints: Hints,
+    /// The next release never arrives, and the one after that when somebody else has the record.
+    pub(crate) late: Option<Arc<AtomicBool>>,
     _keep: Keep,
 }
 
@@ -88,6 +90,7 @@ impl AnyStore {
             kind,
             asked: Arc::default(),
             hints: Hints::True,
+            late: None,
             _keep: Arc::new(()),
         }
     }
@@ -142,6 +145,16 @@ impl Store for AnyStore {
     }
 
     async fn release(&self, reservation: &Reservation) -> Result<Held, Error> {
+        if let Some(first) = &self.late {
+            if first.swap(false, Ordering::SeqCst) {
+                return std::future::pending().await;
+            }
+            until("somebody else has it", async || {
+                let stored = self.lookup(reservation.id).await.unwrap();
+                stored.is_some_and(|stored| stored.record.fence != reservation.fence)
+            })
+            .await;
+        }
         each!(self, store => store.release(reservation).await)
     }
 

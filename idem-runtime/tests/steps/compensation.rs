@@ -19,6 +19,7 @@ on_each!(
     saga_05_a_refusal_after_an_unknown_attempt_is_undone
     saga_05_the_other_side_is_asked_first
     saga_05_what_was_there_before_is_not_undone
+    saga_05_what_a_question_finds_there_before_is_not_undone
     a_compensation_runs_once
     a_step_without_undo_is_left
 );
@@ -290,6 +291,53 @@ async fn saga_05_what_was_there_before_is_not_undone<D: SagaDialect>(world: Worl
     assert_eq!(states(&status), [Done, Done, Compensated, Failed]);
     let left: Vec<_> = status.steps.iter().map(|step| step.left_alone).collect();
     assert_eq!(left, [true, true, false, false]);
+}
+
+/// The one who is asked knows whose effect it is: also where the step itself never said so.
+async fn saga_05_what_a_question_finds_there_before_is_not_undone<D: SagaDialect>(world: World<D>) {
+    for (no, backwards) in [(1, false), (2, true)] {
+        let shop = Shop::new(&world.pool);
+        let saga = Steps::named("finds.late", shop.clone())
+            .outside_with_ask(
+                "account",
+                move |step: Step<Order, Shop<D>>| async move {
+                    step.context().mark("run");
+                    Err::<String, _>(match backwards {
+                        false => StepError::retry("no answer"),
+                        true => StepError::unknown("no answer"),
+                    })
+                },
+                |step| async move {
+                    step.leave_alone();
+                    Ok(Some("an older one".to_owned()))
+                },
+                |step, _: Undo<String>| async move {
+                    step.context().mark("closed");
+                    Ok(())
+                },
+            )
+            .step_without_undo("end", |step: StepTx<D, Order, Shop<D>>| async move {
+                step.context().mark(&step.result::<String>("account")?);
+                Err::<(), _>(StepError::refused("no"))
+            })
+            .retries(Retries::default().pauses(
+                std::time::Duration::from_millis(1),
+                std::time::Duration::from_millis(1),
+            ))
+            .build(&world.pool)
+            .unwrap();
+        let error = saga.start(&key(no), &order(no)).await.unwrap_err();
+        assert!(matches!(error, SagaError::Compensated(_)), "{error}");
+        let expected: &[_] = if backwards {
+            &["run"]
+        } else {
+            &["run", "an older one"]
+        };
+        assert_eq!(shop.log(), expected);
+        let status = saga.status(&key(no)).await.unwrap().unwrap();
+        assert!(status.steps[0].left_alone);
+        assert_eq!(status.steps[0].state, Done);
+    }
 }
 
 async fn a_compensation_runs_once<D: SagaDialect>(world: World<D>) {

@@ -19,6 +19,8 @@ on_each!(
     a_result_that_cannot_be_recorded_is_not_an_effect
     a_transaction_that_ended_inside_is_never_counted_as_done
     the_worker_stops_when_it_is_told_to
+    a_step_that_its_process_never_survives_needs_a_person
+    a_compensation_that_its_process_never_survives_needs_a_person
 );
 
 async fn a_step_is_tried_again_at_once_then_later_then_not_without_a_person<D: SagaDialect>(
@@ -270,4 +272,115 @@ async fn the_worker_stops_when_it_is_told_to<D: SagaDialect>(world: World<D>) {
     let status = saga.status(&key(7)).await.unwrap().unwrap();
     assert_eq!(status.state, SagaState::Completed);
     assert_eq!(effects(&world.pool, 7).await, ALL_DONE);
+}
+
+/// Runs what is due until it comes by `point`, and ends there as a process does that is killed: nothing
+/// is let go.
+async fn dies_at<D: SagaDialect>(world: &World<D>, shop: &Shop<D>, point: &str) {
+    let before = shop.times(point);
+    world.let_time_pass().await;
+    let run = tokio::spawn({
+        let saga = saga(shop);
+        async move { saga.worker().run_once().await }
+    });
+    while shop.times(point) == before {
+        tokio::time::sleep(Duration::from_millis(2)).await;
+    }
+    run.abort();
+    assert!(run.await.unwrap_err().is_cancelled());
+}
+
+/// Makes no attempt, and says that the saga is stuck after four.
+async fn gives_up<D: SagaDialect>(world: &World<D>, shop: &Shop<D>, point: &str) -> StepState {
+    let (saga, before) = (saga(shop), shop.times(point));
+    world.let_time_pass().await;
+    let resumed = saga.worker().run_once().await.unwrap();
+    let Err(SagaError::Stuck(left)) = &resumed[0].outcome else {
+        panic!("{:?}", resumed[0].outcome);
+    };
+    assert_eq!(shop.times(point), before);
+    let status = saga.status(&resumed[0].key).await.unwrap().unwrap();
+    let step = status.steps.iter().find(|step| step.name == left.step);
+    let step = step.unwrap();
+    let attempts = if left.compensation {
+        step.undo_attempts
+    } else {
+        step.attempts
+    };
+    assert_eq!((left.attempts, attempts), (4, 4));
+    let error = step.error.as_deref().unwrap();
+    assert!(error.contains("its process"), "{error}");
+    assert!(point.ends_with(&step.name));
+    step.state
+}
+
+async fn a_step_that_its_process_never_survives_needs_a_person<D: SagaDialect>(world: World<D>) {
+    for (no, step) in (1..).zip(["charge", "book"]) {
+        let shop = Shop::new(&world.pool);
+        let point = format!("before:{step}");
+        shop.at(&point, Do::Wait, 4);
+        let saga = saga(&shop);
+        let start = tokio::spawn({
+            let saga = saga.clone();
+            async move { saga.start(&key(no), &order(no)).await }
+        });
+        while shop.times(&point) == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        start.abort();
+        assert!(start.await.unwrap_err().is_cancelled());
+        for _ in 1..4 {
+            dies_at(&world, &shop, &point).await;
+        }
+        let state = gives_up(&world, &shop, &point).await;
+        let begun = if step == "book" {
+            StepState::Pending
+        } else {
+            StepState::Started
+        };
+        assert_eq!(state, begun);
+        assert!(saga.retry_stuck(&key(no)).await.unwrap());
+        let _ = saga.start(&key(no), &order(no)).await.unwrap();
+        assert_eq!(effects(&world.pool, no).await, ALL_DONE);
+        shop.go();
+    }
+}
+
+async fn a_compensation_that_its_process_never_survives_needs_a_person<D: SagaDialect>(
+    world: World<D>,
+) {
+    for (no, step) in (1..).zip(["charge", "book"]) {
+        let shop = Shop::new(&world.pool);
+        let point = format!("undo-before:{step}");
+        shop.at("before:ship", Do::Refuse, 1)
+            .at(&point, Do::Wait, 4);
+        let saga = saga(&shop);
+        let start = tokio::spawn({
+            let saga = saga.clone();
+            async move { saga.start(&key(no), &order(no)).await }
+        });
+        while shop.times(&point) == 0 {
+            tokio::time::sleep(Duration::from_millis(2)).await;
+        }
+        start.abort();
+        assert!(start.await.unwrap_err().is_cancelled());
+        for _ in 1..4 {
+            dies_at(&world, &shop, &point).await;
+        }
+        let state = gives_up(&world, &shop, &point).await;
+        assert_eq!(state, StepState::CompensationFailed);
+        assert!(
+            saga.resolve_undone(&key(no), step, "by hand")
+                .await
+                .unwrap()
+        );
+        let resumed = saga.worker().run_once().await.unwrap();
+        assert!(matches!(resumed[0].outcome, Err(SagaError::Compensated(_))));
+        let undone = effects(&world.pool, no).await;
+        let hand = if step == "book" { 2 } else { 1 };
+        for (at, effect) in undone.iter().enumerate().take(3) {
+            assert_eq!(*effect, (1, i64::from(at != hand)), "{undone:?}");
+        }
+        shop.go();
+    }
 }
