@@ -141,10 +141,10 @@ async fn exclusive(store: &MemoryStore, no: &mut u64) -> Result<u64, Failure> {
 async fn through_exclusive(
     store: &MemoryStore,
     &mut no: &mut u64,
-    &mut (ref mut a, _): &mut (u64, u64),
+    &mut (mut a, _): &mut (u64, u64),
 ) -> Result<u64, Failure> {
-    *a += no;
-    Ok(*a)
+    a += no;
+    Ok(a)
 }
 
 #[tokio::test]
