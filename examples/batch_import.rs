@@ -25,6 +25,7 @@ enum ImportError {
 }
 
 /// One line of a file.
+#[derive(serde::Serialize)]
 struct Line {
     order_no: &'static str,
     customer: &'static str,
@@ -83,6 +84,7 @@ async fn insert(tx: &mut SqliteTransaction<'_>, line: &Line) -> Result<i64, Impo
 /// Sends the file line by line, two at a time.
 async fn import(pool: &SqlitePool) -> Result<(), idem::Error> {
     let report = Batch::new("orders", "may.csv", MONTH)
+        .contents(&FILE)?
         .concurrency(2)
         .each(pool, &FILE, book_call, |line| book(pool, line))
         .await?;
@@ -97,6 +99,7 @@ async fn import_all(
     lines: &[Line],
 ) -> Result<Report<i64, ImportError>, BatchError<ImportError>> {
     Batch::new("orders", key, MONTH)
+        .contents(lines)?
         .all(pool, lines, book_call, |mut tx, line| async move {
             book_in(&mut tx, line).await
         })

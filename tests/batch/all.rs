@@ -5,11 +5,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use idem::ErrorKind;
-use idem::batch::BatchError;
+use idem::batch::{Batch, BatchError};
 
-use super::calls::{all, all_in, each, pay};
+use super::calls::{all, all_in, each, pay, pay_call, pay_in};
 use super::db::{Fresh, NAME, begin};
-use crate::support::{Failure, Fault, World, items, kinds, numbers};
+use crate::support::{DAY, Failure, Fault, Item, World, items, kinds, numbers};
 
 #[track_caller]
 fn item<T: std::fmt::Debug>(answer: Result<T, BatchError<Failure>>) -> (usize, bool, Failure) {
@@ -216,4 +216,25 @@ async fn in_the_callers_transaction_it_may_be_spawned() {
     });
     assert!(done.await.unwrap());
     fresh.assert_once([1]).await;
+}
+
+/// The keys are the same, and the finished batch would answer for them.
+#[tokio::test]
+async fn a_finished_batch_does_not_answer_for_other_contents() {
+    let (fresh, world) = (Fresh::open().await, &World::default());
+    let send = async |list: &[Item]| {
+        let batch = Batch::new("payouts", "told", DAY).contents(list).unwrap();
+        batch
+            .all(&fresh.pool, list, pay_call, |mut tx, item| async move {
+                pay_in(&mut tx, item, world).await
+            })
+            .await
+    };
+    let mut list = items([1, 2]);
+    assert_eq!(kinds(&send(&list).await.unwrap()), "nn");
+    assert_eq!(kinds(&send(&list).await.unwrap()), "rr");
+    list[1].cents += 1;
+    let other = send(&list).await;
+    assert_eq!(refused(other), ErrorKind::FingerprintMismatch);
+    fresh.assert_once([1, 2]).await;
 }

@@ -5,10 +5,11 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use idem::ErrorKind;
+use idem::batch::Batch;
 
-use super::calls::{each, pay};
+use super::calls::{each, pay, pay_call};
 use super::db::{Fresh, NAME};
-use crate::support::{Fault, Item, World, items, kinds, numbers};
+use crate::support::{DAY, Fault, Item, World, items, kinds, numbers};
 
 #[tokio::test]
 async fn bat_01_the_same_key_twice() {
@@ -180,7 +181,6 @@ async fn a_finished_batch_is_answered_from_its_record() {
 
 #[tokio::test]
 async fn keys_are_checked_before_anything_is_written() {
-    use idem::batch::Batch;
     use idem::idempotent;
 
     use crate::support::{DAY, Failure};
@@ -228,4 +228,25 @@ async fn the_same_batch_sent_many_times_at_once() {
     assert_eq!(world.runs(), 10);
     let one = Item { no: 1, cents: 100 };
     assert!(pay(&fresh.pool, &one, &world).await.is_ok());
+}
+
+/// The keys are the same, and the finished batch would answer for them.
+#[tokio::test]
+async fn a_finished_batch_does_not_answer_for_other_contents() {
+    let (fresh, world) = (Fresh::open().await, World::default());
+    let send = async |list: &[Item]| {
+        let batch = Batch::new("payouts", "told", DAY).contents(list).unwrap();
+        batch
+            .each(&fresh.pool, list, pay_call, |item| {
+                pay(&fresh.pool, item, &world)
+            })
+            .await
+    };
+    let mut list = items([1, 2]);
+    assert_eq!(kinds(&send(&list).await.unwrap()), "nn");
+    assert_eq!(kinds(&send(&list).await.unwrap()), "rr");
+    list[1].cents += 1;
+    let other = send(&list).await;
+    assert_eq!(other.unwrap_err().kind(), ErrorKind::FingerprintMismatch);
+    fresh.assert_once([1, 2]).await;
 }

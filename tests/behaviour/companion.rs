@@ -137,6 +137,16 @@ async fn exclusive(store: &MemoryStore, no: &mut u64) -> Result<u64, Failure> {
     Ok(*no)
 }
 
+#[idempotent(key = "{no}:{a}", ttl = "1h", store = store, companion = through_exclusive_call, fingerprint = none)]
+async fn through_exclusive(
+    store: &MemoryStore,
+    &mut no: &mut u64,
+    &mut (mut a, _): &mut (u64, u64),
+) -> Result<u64, Failure> {
+    a += no;
+    Ok(a)
+}
+
 #[tokio::test]
 async fn arguments_are_taken_by_reference_whatever_they_are_and_only_those_of_the_key() {
     let store = MemoryStore::new();
@@ -158,6 +168,8 @@ async fn arguments_are_taken_by_reference_whatever_they_are_and_only_those_of_th
     assert_eq!(asked(call), used);
     let used = record(exclusive(&store, &mut 5)).await;
     assert_eq!(asked(exclusive_call(&5)), used);
+    let used = record(through_exclusive(&store, &mut 5, &mut (6, 7))).await;
+    assert_eq!(asked(through_exclusive_call(&5, &(6, 7))), used);
 }
 
 #[idempotent(key = "{no}", ttl = "1h", store = store, companion = generic_call, fingerprint = none)]

@@ -134,6 +134,10 @@ impl VisitMut for Plainly {
                 ident.by_ref = None;
             }
         }
+        // Of an argument that is a reference: it is a shared one here.
+        if let Pat::Reference(reference) = pat {
+            reference.mutability = None;
+        }
         visit_mut::visit_pat_mut(self, pat);
     }
 }

@@ -14,7 +14,8 @@ use crate::status::CallRef;
 
 impl Batch {
     /// Calls `call` for every item, [`concurrency`](Self::concurrency) of them at a time. Each is an
-    /// idempotent call of its own: `key_of` is the companion of the function that `call` calls, once.
+    /// idempotent call of its own: `key_of` is the companion of the function that `call` calls, once, and in
+    /// this task: what was answered in a spawned one is not seen, and counts as new or as failed.
     ///
     /// An item that fails does not keep the others from running. Send the batch again, with the same
     /// key and the same items, until the report [is finished](Report::is_finished): what is done is

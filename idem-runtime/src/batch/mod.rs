@@ -3,7 +3,8 @@
 //! An import, a payout run, a page of webhooks is sent, fails in the middle, and is sent again. Each item
 //! is an idempotent call under its **own** key, so a batch that is repeated, split or merged does no item
 //! twice. The **batch key** says that this list is this batch: the same key with another list is refused,
-//! and a batch that is finished is answered from one record.
+//! and a batch that is finished is answered from one record. Give it the [`contents`](Batch::contents), and
+//! the same list with other amounts is refused as well.
 //!
 //! # Two modes
 //! | | [`each`](Batch::each) | [`all`](Batch::all), [`all_in`](Batch::all_in) |
@@ -12,6 +13,7 @@
 //! | transactions | as the function has them: one an item, or a lease | one for all |
 //! | items at the same time | up to [`concurrency`](Batch::concurrency) | one after another, in the order of their keys |
 //! | sent again after a failure | done items replay, the others run | runs from the beginning |
+//! | a finished batch, other payloads | refused, if it was given its [`contents`](Batch::contents) | the same |
 //! | a key twice with another payload | [`Outcome::Mismatch`] for that entry | undoes everything |
 //!
 //! # What is matched by what
@@ -39,7 +41,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::error::{Error, ErrorKind};
-use crate::fingerprint::FingerprintBuilder;
+use crate::fingerprint::{Fingerprint, FingerprintBuilder, FingerprintPart};
 use crate::key::{KeyBuilder, KeyPart, RecordId, Scope};
 use crate::operation::{Call, Operation};
 use crate::outcome::{CodecId, Outcome as Recordable, Recorded, decode_ok, encode_ok, recorded};
@@ -94,6 +96,7 @@ type Noted = BTreeMap<String, String>;
 /// let store = MemoryStore::new();
 /// let payouts = [(1, 500), (2, 700), (1, 500), (2, 9)];
 /// let report = Batch::new("payouts", "2024-05", Duration::from_secs(30 * 86_400))
+///     .contents(&payouts)?
 ///     .each(&store, &payouts, |(no, _)| pay_call(no), |(no, cents)| pay(&store, *no, *cents))
 ///     .await?;
 /// assert!(matches!(
@@ -108,6 +111,7 @@ pub struct Batch {
     name: String,
     key: Result<String, usize>,
     ttl: Duration,
+    contents: Option<Fingerprint>,
     concurrency: usize,
     #[cfg(feature = "_sqlx")]
     records: Option<Records>,
@@ -129,10 +133,28 @@ impl Batch {
                 .map(|key| key.as_str().to_owned())
                 .map_err(|_| bytes),
             ttl,
+            contents: None,
             concurrency: DEFAULT_CONCURRENCY,
             #[cfg(feature = "_sqlx")]
             records: None,
         }
+    }
+
+    /// What the batch is beside the keys of its items: usually the items, with their amounts. The batch
+    /// key then stands for these contents, and with others it is refused
+    /// ([`FingerprintMismatch`](ErrorKind::FingerprintMismatch)) before any item is called.
+    ///
+    /// **Without this only the keys are compared.** A payload that was changed under an old key is then
+    /// found out by the items' own functions, and those are not called any more once the batch is
+    /// finished: it is answered from its record, whatever the items say by now.
+    ///
+    /// # Errors
+    /// Contents that cannot be compared, as a function's payload.
+    pub fn contents(mut self, contents: &(impl FingerprintPart + ?Sized)) -> Result<Self, Error> {
+        let mut fingerprint = FingerprintBuilder::new();
+        fingerprint.part(contents);
+        self.contents = Some(fingerprint.finish()?);
+        Ok(self)
     }
 
     /// At most so many items run at the same time ([`Batch::each`]); 0 counts as 1.
@@ -167,6 +189,9 @@ impl Batch {
         let mut fingerprint = FingerprintBuilder::new();
         let ids: Vec<&[u8; 16]> = list.iter().map(RecordId::as_bytes).collect();
         fingerprint.part(&ids);
+        if let Some(contents) = &self.contents {
+            fingerprint.part(contents.as_bytes());
+        }
         Call::prepare(operation, &here, &[], key, fingerprint)?.retain_for(self.ttl)
     }
 }

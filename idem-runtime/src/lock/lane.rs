@@ -1,4 +1,4 @@
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -13,12 +13,22 @@ use crate::key::RecordId;
 ///
 /// The line is about fairness and load only. Whose the lock is, the store decides.
 #[derive(Debug, Default)]
-pub(super) struct Lanes(Mutex<HashMap<RecordId, Lane>>);
+pub(super) struct Lanes(Mutex<Table>);
+
+#[derive(Debug, Default)]
+struct Table {
+    lanes: HashMap<RecordId, Lane>,
+    /// The lanes that nobody stood in at these moments, in their order. Whoever comes back at once goes
+    /// on with the reign, so that one who takes a lock again and again is no better than a line.
+    left: VecDeque<(Instant, RecordId)>,
+}
 
 #[derive(Debug)]
 struct Lane {
-    /// How many stand in it, whoever has the turn included. It goes with the last one.
+    /// How many stand in it, whoever has the turn included.
     entrants: usize,
+    /// Since when nobody does. After a moment it goes.
+    left: Option<Instant>,
     shared: Arc<Shared>,
 }
 
@@ -70,15 +80,18 @@ pub(super) struct Turn {
 impl Lanes {
     /// Stands in line.
     pub(super) fn enter(self: &Arc<Self>, id: RecordId) -> Entrant {
-        let mut lanes = self.lock();
-        let lane = lanes.entry(id).or_insert_with(|| Lane {
+        let mut table = self.lock();
+        table.forget_the_left(Instant::now());
+        let lane = table.lanes.entry(id).or_insert_with(|| Lane {
             entrants: 0,
+            left: None,
             shared: Arc::new(Shared {
                 turn: Arc::new(Semaphore::new(1)),
                 known: Mutex::default(),
             }),
         });
         lane.entrants += 1;
+        lane.left = None;
         Entrant {
             lanes: Arc::clone(self),
             id,
@@ -86,8 +99,43 @@ impl Lanes {
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Lane>> {
+    fn lock(&self) -> MutexGuard<'_, Table> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Table {
+    /// In those others had a moment to ask.
+    fn forget_the_left(&mut self, now: Instant) {
+        while let Some(&(left, id)) = self.left.front()
+            && now.saturating_duration_since(left) >= COURTESY
+        {
+            self.left.pop_front();
+            if self
+                .lanes
+                .get(&id)
+                .is_some_and(|lane| lane.left == Some(left))
+            {
+                self.lanes.remove(&id);
+            }
+        }
+    }
+
+    fn leave(&mut self, id: RecordId) {
+        let Some(lane) = self.lanes.get_mut(&id) else {
+            return;
+        };
+        lane.entrants -= 1;
+        if lane.entrants > 0 {
+            return;
+        }
+        if lane.shared.known().reign.is_none() {
+            self.lanes.remove(&id);
+            return;
+        }
+        let now = Instant::now();
+        lane.left = Some(now);
+        self.left.push_back((now, id));
     }
 }
 
@@ -134,7 +182,11 @@ impl Turn {
     pub(super) async fn be_courteous(&self, budget: Option<Duration>) {
         let reign = self.entrant.shared.known().reign;
         if reign.is_some_and(|since| since.elapsed() >= REIGN) {
-            tokio::time::sleep(COURTESY.min(budget.unwrap_or_default())).await;
+            let pause = COURTESY.min(budget.unwrap_or_default());
+            if pause.is_zero() {
+                return;
+            }
+            tokio::time::sleep(pause).await;
             self.entrant.shared.known().reign = None;
         }
     }
@@ -170,13 +222,7 @@ impl Drop for Turn {
 
 impl Drop for Entrant {
     fn drop(&mut self) {
-        let mut lanes = self.lanes.lock();
-        if let Some(lane) = lanes.get_mut(&self.id) {
-            lane.entrants -= 1;
-            if lane.entrants == 0 {
-                lanes.remove(&self.id);
-            }
-        }
+        self.lanes.lock().leave(self.id);
     }
 }
 
@@ -210,7 +256,7 @@ mod tests {
             assert!(task.await.is_ok());
         }
         assert_eq!(order.lock().ok().as_deref(), Some(&(0..10).collect()));
-        assert!(lanes.lock().is_empty());
+        assert!(lanes.lock().lanes.is_empty());
     }
 
     #[tokio::test(start_paused = true)]
@@ -227,7 +273,34 @@ mod tests {
         drop(first);
         let third = third.await;
         assert!(third.is_ok_and(|turn| turn.is_ok()));
-        assert!(lanes.lock().is_empty());
+        assert!(lanes.lock().lanes.is_empty());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_lane_that_was_left_goes_after_a_moment() {
+        let lanes = Arc::<Lanes>::default();
+        let (other, third) = (RecordId::from_bytes([8; 16]), RecordId::from_bytes([9; 16]));
+        for _ in 0..3 {
+            for id in [ID, other] {
+                let turn = lanes.enter(id).turn(None).await;
+                assert!(turn.is_ok_and(|turn| {
+                    turn.held(None);
+                    turn.entrant.shared.known().reign.is_some()
+                }));
+            }
+        }
+        assert_eq!(lanes.lock().lanes.len(), 2);
+        tokio::time::advance(COURTESY / 2).await;
+        let turn = lanes.enter(other).turn(None).await;
+        tokio::time::advance(COURTESY).await;
+        // Nobody came back to the first; the second is not taken from who stands in it.
+        drop(lanes.enter(third));
+        assert_eq!(lanes.lock().lanes.len(), 1);
+        assert!(lanes.lock().left.is_empty());
+        assert!(turn.is_ok_and(|turn| turn.entrant.shared.known().reign.is_some()));
+        tokio::time::advance(COURTESY).await;
+        drop(lanes.enter(third));
+        assert!(lanes.lock().lanes.is_empty());
     }
 
     #[tokio::test(start_paused = true)]

@@ -363,3 +363,35 @@ async fn errors_tell_what_they_mean() {
         "{text}"
     );
 }
+
+/// One task that takes the lock again as soon as it has given it back: nobody stands in line meanwhile,
+/// and the others must get in all the same.
+#[tokio::test(start_paused = true)]
+async fn who_takes_it_again_and_again_leaves_the_others_a_moment() {
+    let store = Place::of("memory").await.store().await;
+    let (greedy, other) = (Locks::on(store.clone(), LONG), store.hints(Hints::Never));
+    let first = greedy.acquire(NAME).await.unwrap();
+    let turns = Arc::new(AtomicUsize::new(0));
+    let again = tokio::spawn({
+        let turns = Arc::clone(&turns);
+        async move {
+            let mut guard = first;
+            loop {
+                tokio::time::sleep(Duration::from_millis(40)).await;
+                guard.release().await.unwrap();
+                guard = greedy.acquire(NAME).await.unwrap();
+                turns.fetch_add(1, Ordering::SeqCst);
+            }
+        }
+    });
+    let other = Locks::on(other, LONG).wait(Duration::from_secs(5));
+    for _ in 0..3 {
+        let guard = other.acquire(NAME).await.unwrap();
+        guard.release().await.unwrap();
+        tokio::time::sleep(Duration::from_millis(500)).await;
+    }
+    // A moment every two seconds, and not all the time.
+    let turns = turns.load(Ordering::SeqCst);
+    assert!(turns > 120, "{turns}");
+    again.abort();
+}

@@ -247,6 +247,29 @@ async fn a_transaction_that_ended_inside_is_never_counted_as_done<D: SagaDialect
     }
 }
 
+/// The only one there is: handed out again it would fail each attempt.
+#[tokio::test]
+async fn a_connection_that_a_step_spoilt_is_not_used_again() {
+    let world = crate::world::sqlite().await;
+    let one = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
+    let pool = one.connect(&world.url).await.unwrap();
+    let saga = Steps::named("spoils", ())
+        .step_without_undo(
+            "reserve",
+            |mut step: StepTx<sqlx::Sqlite, Order>| async move {
+                if step.attempt() == 1 {
+                    run::<sqlx::Sqlite>(step.tx(), "ROLLBACK").await?;
+                }
+                Ok(())
+            },
+        )
+        .build(&pool)
+        .unwrap();
+    let _ = saga.start(&key(1), &order(1)).await.unwrap();
+    let status = saga.status(&key(1)).await.unwrap().unwrap();
+    assert_eq!(status.steps[0].attempts, 2);
+}
+
 async fn the_worker_stops_when_it_is_told_to<D: SagaDialect>(world: World<D>) {
     let shop = Shop::new(&world.pool);
     shop.at("before:book", Do::Retry, 2)

@@ -14,7 +14,11 @@ const SHOP: &str = "CREATE TABLE effect (step VARCHAR(50) NOT NULL, no BIGINT NO
      no BIGINT NOT NULL, undone BIGINT NOT NULL, reference VARCHAR(100) NOT NULL, \
      calls BIGINT NOT NULL, fence BIGINT NOT NULL);";
 
-#[allow(dead_code, reason = "kept for their drop")]
+#[allow(
+    dead_code,
+    clippy::large_enum_variant,
+    reason = "kept for their drop, one in each test"
+)]
 pub(crate) enum Keep {
     Postgres(TestDatabase),
     Sqlite(SqliteFile),

@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use sqlx::sqlite::{Sqlite, SqliteRow};
-use sqlx::{Pool, Row as _, SqlStr, SqliteConnection, Transaction};
+use sqlx::{Connection as _, Pool, Row as _, SqlStr, SqliteConnection, Transaction};
 
 use super::dialect::{
     Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
@@ -179,7 +179,19 @@ impl Dialect for Sqlite {
     }
 
     async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
-        pool.begin_with("BEGIN IMMEDIATE").await
+        loop {
+            match pool.begin_with("BEGIN IMMEDIATE").await {
+                // A body that ended its transaction by itself left a connection that can neither roll
+                // back nor begin, and the pool hands it out again.
+                Err(sqlx::Error::InvalidSavePointStatement) => {
+                    let conn = pool.acquire().await?;
+                    if conn.is_in_transaction() {
+                        drop(conn.detach());
+                    }
+                }
+                begun => return begun,
+            }
+        }
     }
 
     fn kind_of_code(code: &str) -> ErrorKind {
