@@ -65,20 +65,24 @@ async fn a_key_is_a_function_of_namespace_operation_and_arguments() {
 /// IP-08: a call that is merely slow keeps its key: the lease is renewed while the body runs.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_slow_call_is_not_taken_over() {
+    static RENEWED: Operation = operation("renewed").lease_millis(900).reject();
     let store = support::store().await;
     let slow = tokio::spawn({
         let store = store.clone();
         async move {
             let body = || async {
-                tokio::time::sleep(Duration::from_millis(1200)).await;
+                tokio::time::sleep(Duration::from_millis(2700)).await;
                 Ok(1)
             };
-            call(&store, &SHORT, "slow", body).await
+            call(&store, &RENEWED, "slow", body).await
         }
     });
     for _ in 0..8 {
-        tokio::time::sleep(Duration::from_millis(100)).await;
-        let second = call(&store, &SHORT, "slow", || async { panic!("it is running") }).await;
+        tokio::time::sleep(Duration::from_millis(250)).await;
+        let second = call(&store, &RENEWED, "slow", || async {
+            panic!("it is running")
+        })
+        .await;
         assert_eq!(second.unwrap_err().kind(), ErrorKind::InProgress);
     }
     assert_eq!(slow.await.unwrap().unwrap(), 1);
