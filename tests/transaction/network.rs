@@ -229,6 +229,8 @@ async fn a_session_that_outlives_its_client_holds_its_key() {
     let mut lost = wire.begin().await;
     pay::<Pg>(&mut lost, "one", 100, &wire.probe).await.unwrap();
     wire.proxy.cut_clients();
+    // A commit must not slip through before the cut is made.
+    while Pg::execute(&mut lost, "SELECT 1").await.is_ok() {}
     lost.commit().await.unwrap_err();
     let mut tx = wire.world.begin().await;
     let busy = pay_now::<Pg>(&mut tx, "one", 100, &wire.probe).await;
