@@ -247,27 +247,62 @@ async fn a_transaction_that_ended_inside_is_never_counted_as_done<D: SagaDialect
     }
 }
 
-/// The only one there is: handed out again it would fail each attempt.
+/// Handed out again it would fail each attempt.
 #[tokio::test]
 async fn a_connection_that_a_step_spoilt_is_not_used_again() {
+    for connections in [1, 2, 3] {
+        let world = crate::world::sqlite().await;
+        let few = sqlx::sqlite::SqlitePoolOptions::new().max_connections(connections);
+        let pool = few.connect(&world.url).await.unwrap();
+        let mut all = Vec::new();
+        for _ in 0..connections {
+            all.push(pool.acquire().await.unwrap());
+        }
+        drop(all);
+        let saga = Steps::named("spoils", ())
+            .step_without_undo(
+                "reserve",
+                |mut step: StepTx<sqlx::Sqlite, Order>| async move {
+                    if step.attempt() == 1 {
+                        run::<sqlx::Sqlite>(step.tx(), "ROLLBACK").await?;
+                    }
+                    Ok(())
+                },
+            )
+            .build(&pool)
+            .unwrap();
+        let (key, order) = (key(1), order(1));
+        let started = tokio::time::timeout(Duration::from_secs(60), saga.start(&key, &order));
+        let _ = started.await.expect("it goes round in a circle").unwrap();
+        let status = saga.status(&key).await.unwrap().unwrap();
+        assert_eq!(status.steps[0].attempts, 2, "{connections} connections");
+    }
+}
+
+/// The spoilt one is the next that the pool hands out, and good ones are behind it.
+#[tokio::test]
+async fn a_good_connection_does_not_take_turns_with_a_spoilt_one() {
     let world = crate::world::sqlite().await;
-    let one = sqlx::sqlite::SqlitePoolOptions::new().max_connections(1);
-    let pool = one.connect(&world.url).await.unwrap();
-    let saga = Steps::named("spoils", ())
-        .step_without_undo(
-            "reserve",
-            |mut step: StepTx<sqlx::Sqlite, Order>| async move {
-                if step.attempt() == 1 {
-                    run::<sqlx::Sqlite>(step.tx(), "ROLLBACK").await?;
-                }
-                Ok(())
-            },
-        )
-        .build(&pool)
-        .unwrap();
-    let _ = saga.start(&key(1), &order(1)).await.unwrap();
-    let status = saga.status(&key(1)).await.unwrap().unwrap();
-    assert_eq!(status.steps[0].attempts, 2);
+    let two = sqlx::sqlite::SqlitePoolOptions::new().max_connections(2);
+    let pool = two.connect(&world.url).await.unwrap();
+    for _ in 0..20 {
+        let (mut spoilt, good) = (pool.acquire().await.unwrap(), pool.acquire().await.unwrap());
+        let mut tx = sqlx::Connection::begin(&mut *spoilt).await.unwrap();
+        sqlx::query("ROLLBACK").execute(&mut *tx).await.unwrap();
+        drop(tx);
+        drop(spoilt);
+        while pool.num_idle() < 1 {
+            tokio::task::yield_now().await;
+        }
+        drop(good);
+        while pool.num_idle() < 2 {
+            tokio::task::yield_now().await;
+        }
+        let tx = <sqlx::Sqlite as idem_runtime::store::sql::Dialect>::begin(&pool);
+        let tx = tokio::time::timeout(Duration::from_secs(20), tx).await;
+        let tx = tx.expect("it goes round in a circle").unwrap();
+        tx.rollback().await.unwrap();
+    }
 }
 
 async fn the_worker_stops_when_it_is_told_to<D: SagaDialect>(world: World<D>) {

@@ -180,17 +180,15 @@ impl Dialect for Sqlite {
 
     async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
         loop {
-            match pool.begin_with("BEGIN IMMEDIATE").await {
-                // A body that ended its transaction by itself left a connection that can neither roll
-                // back nor begin, and the pool hands it out again.
-                Err(sqlx::Error::InvalidSavePointStatement) => {
-                    let conn = pool.acquire().await?;
-                    if conn.is_in_transaction() {
-                        drop(conn.detach());
-                    }
-                }
-                begun => return begun,
+            let conn = pool.acquire().await?;
+            // A body that ended its transaction by itself left a connection that can neither roll back
+            // nor begin, and the pool would hand it out again.
+            if conn.is_in_transaction() {
+                drop(conn.detach());
+                continue;
             }
+            let begin = sqlx::SqlSafeStr::into_sql_str("BEGIN IMMEDIATE");
+            return Transaction::begin(conn, Some(begin)).await;
         }
     }
 
