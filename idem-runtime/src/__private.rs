@@ -14,7 +14,7 @@ pub use crate::engine::{Closed, aside, close, close_or_again, open};
 pub use crate::fingerprint::FingerprintBuilder;
 pub use crate::key::{KeyBuilder, KeyPart, KeyWriter, Scope};
 pub use crate::machine::{State, UnknownState, parse_state};
-pub use crate::operation::{Call, Operation};
+pub use crate::operation::{Call, KeyText, Operation};
 pub use crate::outcome::CodecId;
 pub use crate::probe::{
     EqProbe, ErrProbe, PartProbe, Probe, ProbeAnyPart, ProbeEq, ProbeError, ProbeKeyPart,

@@ -22,6 +22,7 @@ struct Inner {
     kind: ErrorKind,
     scope: Option<String>,
     key: Option<String>,
+    shows_key: bool,
     id: Option<RecordId>,
     detail: Option<String>,
     retry_after: Option<Duration>,
@@ -35,7 +36,7 @@ struct Inner {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// A part of the key is empty.
+    /// A part of the key is empty or blank.
     EmptyKeyPart,
     /// The key is longer than [`MAX_KEY_BYTES`](crate::key::MAX_KEY_BYTES).
     KeyTooLong,
@@ -58,12 +59,22 @@ pub enum ErrorKind {
     TransactionEnded,
     /// A store could not be reached or did not answer in time.
     StoreUnavailable,
+    /// The store refuses what the call asks of it, and will refuse it again: a missing right, a
+    /// read-only server, a row-level policy, a value of the wrong type.
+    StoreRefused,
+    /// The store has no room for the call: its lock table, its disk, its memory, its packet size.
+    StoreExhausted,
+    /// The database refused the commit, because of a constraint of the caller's own schema.
+    CommitRefused,
     /// The store's schema is missing or not the expected one.
     Schema,
     /// The commit was sent and its answer lost.
     CommitUnknown,
     /// Another call took the reservation over while the body ran.
     LostOwnership,
+    /// The lease could not be renewed in time while the body ran; no other call is known to have taken
+    /// the reservation over.
+    LeaseExpired,
     /// The body succeeded and its outcome could not be recorded.
     EffectDoneNotRecorded,
     /// The outcome cannot be stored so that a replay would give the same value.
@@ -76,6 +87,8 @@ pub enum ErrorKind {
     OutcomeUndecodable,
     /// A reservation was left without an outcome: its call ended midway, the effect is unknown.
     Abandoned,
+    /// Two different functions have the same operation name (scope).
+    DuplicateScope,
     /// A row holds a text that is no state of its machine.
     UnknownState,
     /// The database did not make a transition that is allowed, or made more than one.
@@ -114,6 +127,7 @@ impl Error {
             kind,
             scope: None,
             key: None,
+            shows_key: false,
             id: None,
             detail: None,
             retry_after: None,
@@ -159,10 +173,19 @@ impl Error {
         self
     }
 
-    pub(crate) fn at(mut self, scope: &str, key: Option<&str>, id: RecordId) -> Self {
+    /// Names the call. A key that is shown stands in the texts of the error, any other only in
+    /// [`Error::key`].
+    pub(crate) fn at(
+        mut self,
+        scope: &str,
+        key: Option<&str>,
+        shows_key: bool,
+        id: RecordId,
+    ) -> Self {
         if self.0.id.is_none() {
             self.0.scope = Some(scope.to_owned());
             self.0.key = key.map(str::to_owned);
+            self.0.shows_key = shows_key;
             self.0.id = Some(id);
         }
         self
@@ -190,10 +213,17 @@ impl Error {
         self.0.scope.as_deref()
     }
 
-    /// The key's text, unless the operation hides it.
+    /// The key's text, unless the operation hides it (`key_text = "hidden"`).
+    ///
+    /// Keys carry card numbers and names: neither `Display` nor `Debug` shows the key unless the
+    /// operation says `key_text = "shown"`.
     #[must_use]
     pub fn key(&self) -> Option<&str> {
         self.0.key.as_deref()
+    }
+
+    fn shown_key(&self) -> Option<&str> {
+        self.key().filter(|_| self.0.shows_key)
     }
 
     /// The record's id, once it is known.
@@ -210,9 +240,11 @@ impl Error {
             return effect;
         }
         match self.0.kind {
-            K::CommitUnknown | K::LostOwnership | K::Abandoned | K::TransactionEnded => {
-                Effect::Unknown
-            }
+            K::CommitUnknown
+            | K::LostOwnership
+            | K::LeaseExpired
+            | K::Abandoned
+            | K::TransactionEnded => Effect::Unknown,
             K::EffectDoneNotRecorded | K::OutcomeGone | K::OutcomeUndecodable => Effect::Done,
             K::EmptyKeyPart
             | K::KeyTooLong
@@ -224,9 +256,13 @@ impl Error {
             | K::Reentrant
             | K::RetryTransaction
             | K::StoreUnavailable
+            | K::StoreRefused
+            | K::StoreExhausted
+            | K::CommitRefused
             | K::Schema
             | K::OutcomeTooLarge
             | K::OutcomeNotRecordable
+            | K::DuplicateScope
             | K::UnknownState
             | K::StateNotChanged => Effect::None,
         }
@@ -242,9 +278,10 @@ impl Error {
         match self.0.kind {
             K::InProgress
             | K::StoreUnavailable
+            | K::StoreExhausted
             | K::CommitUnknown
             | K::LostOwnership
-            | K::EffectDoneNotRecorded => Retry::Later(self.0.retry_after),
+            | K::LeaseExpired => Retry::Later(self.0.retry_after),
             K::RetryTransaction => Retry::NewTransaction,
             K::EmptyKeyPart
             | K::KeyTooLong
@@ -254,12 +291,16 @@ impl Error {
             | K::FingerprintMismatch
             | K::Reentrant
             | K::TransactionEnded
+            | K::StoreRefused
+            | K::CommitRefused
             | K::Schema
+            | K::EffectDoneNotRecorded
             | K::OutcomeNotRecordable
             | K::OutcomeTooLarge
             | K::OutcomeGone
             | K::OutcomeUndecodable
             | K::Abandoned
+            | K::DuplicateScope
             | K::UnknownState
             | K::StateNotChanged => Retry::Never,
         }
@@ -280,7 +321,7 @@ impl ErrorKind {
     fn text(self) -> (&'static str, &'static str) {
         match self {
             Self::EmptyKeyPart => (
-                "a part of the idempotency key is empty",
+                "a part of the idempotency key is empty or blank",
                 "nothing ran; give every part of the key a value",
             ),
             Self::KeyTooLong => (
@@ -323,6 +364,19 @@ impl ErrorKind {
                 "the store could not be used",
                 "repeat the call with the same key later",
             ),
+            Self::StoreRefused => (
+                "the store refuses this call",
+                "nothing was recorded; repeating cannot help until the cause is removed",
+            ),
+            Self::StoreExhausted => (
+                "the store has no room for this call",
+                "nothing was recorded; make room, then repeat the call with the same key",
+            ),
+            Self::CommitRefused => (
+                "the database refused the commit",
+                "nothing was committed; a constraint of your own schema decides, so repeating the \
+                 same call cannot help",
+            ),
             Self::Schema => (
                 "the store's schema is not usable",
                 "nothing ran; run the migrations of this version",
@@ -335,9 +389,13 @@ impl ErrorKind {
                 "another call took the reservation over",
                 "repeat the call with the same key to get its outcome",
             ),
+            Self::LeaseExpired => (
+                "the lease could not be renewed in time",
+                "the body may have run; ask for the call's status before repeating it",
+            ),
             Self::EffectDoneNotRecorded => (
                 "the effect is done and its outcome could not be recorded",
-                "do not run it under another key; the outcome is in the error",
+                "do not repeat it; the outcome is in the error",
             ),
             Self::OutcomeNotRecordable => (
                 "the outcome cannot be stored and read back as the same value",
@@ -357,7 +415,11 @@ impl ErrorKind {
             ),
             Self::Abandoned => (
                 "an earlier call ended midway and left its reservation without an outcome",
-                "find out whether its effect happened, then forget the record or complete it",
+                "find out whether its effect happened, then resolve the record with its outcome, or forget it",
+            ),
+            Self::DuplicateScope => (
+                "two functions have the same operation name",
+                "nothing ran; give one of them another `scope`",
             ),
             Self::UnknownState => (
                 "the row holds a text that is no state of its machine",
@@ -380,11 +442,13 @@ impl fmt::Display for Error {
         f.write_str(what)?;
         if let Some(scope) = &self.0.scope {
             write!(f, " [{scope}")?;
-            match (&self.0.key, self.0.id) {
-                (Some(key), _) => write!(f, " {key}]")?,
-                (None, Some(id)) => write!(f, " {id}]")?,
-                (None, None) => f.write_str("]")?,
+            if let Some(key) = self.shown_key() {
+                write!(f, " {key}")?;
             }
+            if let Some(id) = self.0.id {
+                write!(f, " {id}")?;
+            }
+            f.write_str("]")?;
         }
         if let Some(detail) = &self.0.detail {
             write!(f, ": {detail}")?;
@@ -403,7 +467,7 @@ impl fmt::Debug for Error {
         f.debug_struct("Error")
             .field("kind", &self.0.kind)
             .field("scope", &self.0.scope)
-            .field("key", &self.0.key)
+            .field("key", &self.shown_key())
             .field("id", &self.0.id)
             .field("detail", &self.0.detail)
             .field("effect", &self.effect())

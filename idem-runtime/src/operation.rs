@@ -56,6 +56,19 @@ pub enum Oversize {
     Tombstone,
 }
 
+/// Where the readable text of a key may stand. A record is found by the key's digest in any case.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum KeyText {
+    /// Nowhere.
+    Hidden,
+    /// In the store, beside the record, and in [`Error::key`]; in no text that may be logged.
+    #[default]
+    Stored,
+    /// Also in the `Display` and `Debug` forms of errors.
+    Shown,
+}
+
 /// How many bytes an encoded outcome may have unless the attribute says otherwise.
 pub const DEFAULT_MAX_OUTCOME: u64 = 1 << 20;
 /// How long a duplicate waits unless the attribute says otherwise.
@@ -78,7 +91,7 @@ pub struct Operation {
     oversize: Oversize,
     codec: CodecId,
     schema: u32,
-    key_text: bool,
+    key_text: KeyText,
     #[cfg(feature = "_sqlx")]
     retries: u32,
     #[cfg(feature = "_sqlx")]
@@ -102,7 +115,7 @@ impl Operation {
             oversize: Oversize::Refuse,
             codec: CodecId::Json,
             schema: 0,
-            key_text: true,
+            key_text: KeyText::Stored,
             #[cfg(feature = "_sqlx")]
             retries: 0,
             #[cfg(feature = "_sqlx")]
@@ -217,10 +230,10 @@ impl Operation {
         self
     }
 
-    /// Neither stores nor shows the key's text.
+    /// Where the key's text may stand ([`KeyText`]).
     #[must_use]
-    pub const fn hide_key_text(mut self) -> Self {
-        self.key_text = false;
+    pub const fn key_text_is(mut self, key_text: KeyText) -> Self {
+        self.key_text = key_text;
         self
     }
 
@@ -241,9 +254,15 @@ impl Operation {
         self.schema
     }
 
+    /// Puts operation, key and id into an error.
+    pub(crate) fn name(&self, error: Error, identity: &Identity, id: RecordId) -> Error {
+        let shown = self.key_text == KeyText::Shown;
+        error.at(identity.scope(), self.key_text(identity), shown, id)
+    }
+
     /// The key's text, unless it is hidden.
     pub(crate) fn key_text<'i>(&self, identity: &'i Identity) -> Option<&'i str> {
-        self.key_text.then(|| identity.key())
+        (self.key_text != KeyText::Hidden).then(|| identity.key())
     }
 }
 
@@ -431,7 +450,7 @@ impl Call {
 
     /// Puts operation, key and id into an error.
     pub(crate) fn name(&self, error: Error) -> Error {
-        error.at(self.scope(), self.key_text(), self.id)
+        self.operation.name(error, &self.identity, self.id)
     }
 
     /// An error of this call.

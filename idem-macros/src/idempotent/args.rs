@@ -82,7 +82,7 @@ pub(super) const ARGUMENTS: [(&str, &str); 27] = [
     ("schema", "`schema = 2`, a `u32`"),
     (
         "key_text",
-        "`key_text = \"stored\"` or `key_text = \"hidden\"`",
+        "`key_text = \"stored\"`, `\"hidden\"` or `\"shown\"`",
     ),
     ("retry", "`retry = 3`, from 1 to 100"),
     ("singleton", "`singleton` alone"),
@@ -200,8 +200,9 @@ pub(super) enum Codec {
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum KeyText {
-    Stored,
     Hidden,
+    Stored,
+    Shown,
 }
 
 /// One argument.

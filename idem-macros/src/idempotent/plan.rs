@@ -5,7 +5,7 @@ use proc_macro2::{Ident, TokenStream};
 use syn::{Expr, PatType, Type};
 
 use super::access::Access;
-use super::args::{Codec, RecordErr, Tombstone, Ttl};
+use super::args::{Codec, KeyText, RecordErr, Tombstone, Ttl};
 use super::function::Function;
 use crate::bindings::Binding;
 use crate::crate_path::CratePath;
@@ -56,7 +56,7 @@ pub(super) struct Operation {
     pub(super) oversize_tombstone: bool,
     pub(super) codec: Option<Codec>,
     pub(super) schema: Option<u32>,
-    pub(super) hide_key_text: bool,
+    pub(super) key_text: KeyText,
 }
 
 #[derive(Clone, Copy)]

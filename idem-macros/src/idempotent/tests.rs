@@ -167,7 +167,7 @@ fn the_arguments_become_the_operation() {
         ".lease_millis(10000u64)",
         "CodecId::MessagePack)",
         ".schema(3u32)",
-        ".hide_key_text()",
+        ".key_text_is(::idem::__private::KeyText::Hidden)",
         ".on_cancel_release()",
         ".on_crash_hold()",
         ".on_lost_lease_continue()",

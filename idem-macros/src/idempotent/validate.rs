@@ -132,7 +132,7 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
         oversize_tombstone: args.oversize.value() == Some(&Policy::Other),
         codec: args.codec.value().copied(),
         schema: args.schema.value().copied(),
-        hide_key_text: args.key_text.value() == Some(&KeyText::Hidden),
+        key_text: args.key_text.value().copied().unwrap_or(KeyText::Stored),
     })
 }
 

@@ -298,8 +298,9 @@ pub(super) fn key_text(arg: &Argument) -> syn::Result<KeyText> {
     match arg.word().as_deref() {
         Some("stored") => Ok(KeyText::Stored),
         Some("hidden") => Ok(KeyText::Hidden),
+        Some("shown") => Ok(KeyText::Shown),
         Some(other) => arg.refuse(format_args!(
-            "unknown key text `{other}`: there are `stored` and `hidden`"
+            "unknown key text `{other}`: there are `stored`, `hidden` and `shown`"
         )),
         None => arg.wrong_kind(),
     }

@@ -18,8 +18,8 @@ pub use scope::{MAX_SCOPE_CHARS, Scope};
 
 /// A finished key: its canonical text.
 ///
-/// The `Debug` form shows the text; the framework itself shows it only where the operation keeps
-/// it (`key_text = "stored"`).
+/// The `Debug` form shows the text; the framework itself shows it in errors only where the operation
+/// says so (`key_text = "shown"`).
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Key {
     text: String,

@@ -158,7 +158,7 @@ impl<S: Store> LeaseLock<S> {
     pub async fn holder(&self, name: &str) -> Result<Option<Holder>, LockError> {
         let id = self.id(name);
         let stored = self.store.lookup(id).await;
-        let stored = stored.map_err(|error| error.at(SCOPE, Some(name), id))?;
+        let stored = stored.map_err(|error| error.at(SCOPE, Some(name), false, id))?;
         Ok(stored.and_then(|stored| match stored.record.state {
             State::Reserved { owner, lease_until } => Some(Holder {
                 owner,
@@ -178,7 +178,7 @@ impl<S: Store> LeaseLock<S> {
 
     async fn claim(&self, name: &str, budget: Option<Duration>) -> Result<LockGuard, LockError> {
         let id = self.id(name);
-        let at = |error: Error| LockError::Failed(error.at(SCOPE, Some(name), id));
+        let at = |error: Error| LockError::Failed(error.at(SCOPE, Some(name), false, id));
         self.check_lease().map_err(at)?;
         let text = super::readable(name).map_err(at)?;
         if holds(id) {

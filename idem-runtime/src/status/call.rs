@@ -65,7 +65,7 @@ impl<T, E> CallRef<T, E> {
     /// Changes nothing. A transaction on MySQL whose statement was dropped cannot be used further.
     pub async fn status(&self, mut store: impl Asked) -> Result<Status<Result<T, E>>, Error> {
         let id = self.record_id(store.namespace());
-        let named = |error: Error| error.at(self.scope(), self.key(), id);
+        let named = |error: Error| self.operation.name(error, &self.identity, id);
         let status = store.look(id).await.map_err(named)?;
         let schema = self.operation.schema_version();
         let decode = |envelope: &[u8]| self.contract.decode(schema, envelope);
@@ -86,7 +86,7 @@ impl<T, E> CallRef<T, E> {
     pub async fn forget(&self, mut store: impl Asked) -> Result<bool, Error> {
         let id = self.record_id(store.namespace());
         let removed = store.remove(id).await;
-        removed.map_err(|error| error.at(self.scope(), self.key(), id))
+        removed.map_err(|error| self.operation.name(error, &self.identity, id))
     }
 }
 
@@ -94,7 +94,6 @@ impl<T, E> fmt::Debug for CallRef<T, E> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("CallRef")
             .field("scope", &self.scope())
-            .field("key", &self.key())
             .field("record_id", &self.record_id(""))
             .finish_non_exhaustive()
     }

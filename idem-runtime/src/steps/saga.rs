@@ -304,7 +304,7 @@ where
     }
 
     fn at(&self, error: Error, key: &str, id: RecordId) -> Error {
-        error.at(self.definition.name, Some(key), id)
+        error.at(self.definition.name, Some(key), false, id)
     }
 }
 

@@ -7,7 +7,7 @@ use syn::spanned::Spanned;
 
 use crate::bindings::Binding;
 use crate::hygiene::{ours, ours_at};
-use crate::idempotent::args::{Codec, Tombstone, Ttl};
+use crate::idempotent::args::{Codec, KeyText, Tombstone, Ttl};
 use crate::idempotent::plan::{Identity, InProgress, Mode, Operation, Payload, Plan};
 use crate::template::{Segment, separators};
 
@@ -55,9 +55,11 @@ pub(in crate::idempotent) fn operation(
     let schema = operation
         .schema
         .map(|version| quote_spanned!(ours()=> .schema(#version)));
-    let hide = operation
-        .hide_key_text
-        .then(|| quote_spanned!(ours()=> .hide_key_text()));
+    let key_text = match operation.key_text {
+        KeyText::Stored => None,
+        KeyText::Hidden => Some(quote_spanned!(ours()=> .key_text_is(#private::KeyText::Hidden))),
+        KeyText::Shown => Some(quote_spanned!(ours()=> .key_text_is(#private::KeyText::Shown))),
+    };
     let retries = match mode {
         Mode::Own {
             retry: Some(times), ..
@@ -66,7 +68,7 @@ pub(in crate::idempotent) fn operation(
     };
     quote_spanned! {ours()=>
         #private::Operation::new(#private::Scope::#scope)
-            #ttl #tombstone #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #hide #retries
+            #ttl #tombstone #in_progress #lease #on_cancel #on_crash #on_lost_lease #max_outcome #oversize #codec #schema #key_text #retries
     }
 }
 

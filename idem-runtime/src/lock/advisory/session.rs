@@ -166,7 +166,7 @@ impl AdvisoryLock {
         if holds(id) {
             return Err(LockError::Reentrant);
         }
-        let at = |error: Error| LockError::from(error.at(SCOPE, Some(name), id));
+        let at = |error: Error| LockError::from(error.at(SCOPE, Some(name), false, id));
         readable(name).map_err(at)?;
         let begun = Instant::now();
         let Ok(turn) = self.lanes.enter(id).turn(budget).await else {

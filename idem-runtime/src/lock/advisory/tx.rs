@@ -67,7 +67,7 @@ pub async fn lock_tx(
 /// As [`lock_tx`].
 pub async fn try_lock_tx(tx: &mut PgTransaction<'_>, name: &str) -> Result<(), LockError> {
     let id = id(name);
-    let at = |error: Error| LockError::from(error.at(SCOPE, Some(name), id));
+    let at = |error: Error| LockError::from(error.at(SCOPE, Some(name), false, id));
     readable(name).map_err(at)?;
     let locked: Result<bool, sqlx::Error> =
         sqlx::query_scalar("SELECT pg_try_advisory_xact_lock($1)")
