@@ -7,9 +7,8 @@
 #![allow(clippy::print_stdout, reason = "an example talks to its reader")]
 
 use futures_util::future::try_join_all;
-use idem::version::{
-    GaveUp, RetryPolicy, Retryable, VersionError, VersionedUpdate, retry_transaction,
-};
+use idem::retry::{GaveUp, RetryPolicy, Retryable, retry_transaction};
+use idem::version::{VersionError, VersionedUpdate};
 use sqlx::sqlite::{SqlitePool, SqlitePoolOptions};
 use sqlx::{Connection as _, Sqlite, SqliteConnection};
 

@@ -9,7 +9,10 @@ pub use idem_runtime::{
     machine, outcome, protocol, retention, status, store, token,
 };
 #[cfg(any(feature = "postgres", feature = "mysql", feature = "sqlite"))]
-pub use idem_runtime::{steps, version};
+pub use idem_runtime::{
+    retry::{self, Retryable, retry_transaction},
+    steps, version,
+};
 
 pub use idem_macros::{KeyPart, StateMachine, idempotent};
 #[doc(inline)]

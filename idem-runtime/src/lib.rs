@@ -16,6 +16,7 @@
 //! | [`machine`] | state machines: declared transitions, made as guarded statements |
 //! | [`lock`] | locks, and the fencing number that refuses who is late |
 //! | [`token`] | one-time tokens |
+//! | `retry` | the whole transaction again, within bounds (with a database feature) |
 //! | `steps` | sagas: recorded steps and what undoes them (with a database feature) |
 //! | `version` | the optimistic lock (with a database feature) |
 //! | `testing` | what tests of functions and of stores need (feature `testing`) |
@@ -43,6 +44,8 @@ pub mod outcome;
 pub mod probe;
 pub mod protocol;
 pub mod retention;
+#[cfg(feature = "_sqlx")]
+pub mod retry;
 pub mod status;
 #[cfg(feature = "_sqlx")]
 pub mod steps;

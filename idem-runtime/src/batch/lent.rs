@@ -1,10 +1,11 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
-use sqlx::Transaction;
+use sqlx::{Database, Transaction};
 use tokio::sync::{Mutex, OwnedMutexGuard};
 
 use crate::error::{Error, ErrorKind};
+use crate::machine::Connection;
 use crate::store::sql::Dialect;
 
 /// The batch's transaction, lent to one item: it derefs to the [`Transaction`] and goes back when the
@@ -41,6 +42,14 @@ impl<'c, D: Dialect> Deref for Lent<&mut Transaction<'c, D>> {
 impl<D: Dialect> DerefMut for Lent<&mut Transaction<'_, D>> {
     fn deref_mut(&mut self) -> &mut Self::Target {
         &mut self.tx
+    }
+}
+
+impl<X: Connection> Connection for Lent<X> {
+    type Db = X::Db;
+
+    fn connection(&mut self) -> &mut <X::Db as Database>::Connection {
+        self.tx.connection()
     }
 }
 

@@ -142,7 +142,7 @@ impl<E: std::error::Error + 'static> std::error::Error for BatchError<E> {
 }
 
 #[cfg(feature = "_sqlx")]
-impl<E: crate::version::Retryable> crate::version::Retryable for BatchError<E> {
+impl<E: crate::retry::Retryable> crate::retry::Retryable for BatchError<E> {
     fn calls_for_retry(&self) -> bool {
         match self {
             Self::Batch(error) => error.calls_for_retry(),

@@ -5,8 +5,9 @@ use sqlx::{Arguments as _, AssertSqlSafe, Encode, SqlSafeStr as _, SqlStr, Type}
 
 use crate::error::Error;
 use crate::protocol::Fence;
+use crate::retry::Retryable;
 use crate::store::sql::checked_table;
-use crate::version::{Places, Retryable, Values, VersionDialect, calls_for_retry, check_columns};
+use crate::version::{Places, Values, VersionDialect, check_columns};
 
 /// An update of one row by the holder of a lock, refused if a later holder has been there.
 ///
@@ -228,7 +229,7 @@ impl FenceError {
     /// Whether the whole transaction is worth another try, under the lock.
     #[must_use]
     pub fn calls_for_retry(&self) -> bool {
-        matches!(self, Self::Database(error) if calls_for_retry(error))
+        matches!(self, Self::Database(error) if error.calls_for_retry())
     }
 }
 

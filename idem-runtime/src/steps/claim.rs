@@ -15,8 +15,8 @@ use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::retention::MAX_RETENTION;
+use crate::retry::Retryable as _;
 use crate::store::sql::classify;
-use crate::version::Retryable as _;
 
 /// How long a saga that this build cannot run is left to others.
 const PUT_OFF: Duration = Duration::from_secs(10);

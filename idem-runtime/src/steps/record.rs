@@ -8,6 +8,7 @@ use sqlx::{SqlStr, Transaction};
 use super::claim::millis;
 use super::sql::{Change, Held, NewOwner, SagaDialect, Texts};
 use super::state::{Rest, SagaRow, SagaState, StepRow};
+use crate::store::sql::refuses_commit;
 
 /// What is written.
 #[derive(Clone, Debug, Default)]
@@ -94,10 +95,7 @@ pub(super) async fn write_and_commit<D: SagaDialect>(
         }
     }
     tx.commit().await.map_err(|error| {
-        let refused = error
-            .as_database_error()
-            .is_some_and(|error| D::code(error).is_some_and(|code| D::refuses_commit(&code)));
-        if refused {
+        if refuses_commit::<D>(&error) {
             Undone::RolledBack(error)
         } else {
             Undone::InDoubt(error)

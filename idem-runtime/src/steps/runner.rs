@@ -22,7 +22,7 @@ use crate::engine::{Backoff, run_to_end};
 use crate::error::{Error, ErrorKind};
 use crate::outcome::{self, Outcome};
 use crate::protocol::Fence;
-use crate::version::Retryable as _;
+use crate::retry::Retryable as _;
 
 /// How long a transaction whose end is in doubt is asked after.
 const ASKING: Duration = Duration::from_secs(10);

@@ -90,9 +90,9 @@ impl std::error::Error for TokenError {
 }
 
 #[cfg(feature = "_sqlx")]
-impl crate::version::Retryable for TokenError {
+impl crate::retry::Retryable for TokenError {
     fn calls_for_retry(&self) -> bool {
         let store = self.store_error();
-        store.is_some_and(crate::version::Retryable::calls_for_retry)
+        store.is_some_and(crate::retry::Retryable::calls_for_retry)
     }
 }

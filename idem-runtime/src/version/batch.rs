@@ -3,6 +3,7 @@ use std::fmt;
 use sqlx::{Connection as _, Encode, Type};
 
 use super::{Updated, Values, VersionDialect, VersionError, VersionedUpdate};
+use crate::retry::Retryable;
 
 /// Why none of several rows was changed.
 #[derive(Debug)]
@@ -57,6 +58,12 @@ impl<D: VersionDialect, const N: usize> VersionedUpdate<D, N> {
         }
         nested.commit().await.map_err(around)?;
         Ok(done)
+    }
+}
+
+impl Retryable for BatchError {
+    fn calls_for_retry(&self) -> bool {
+        self.error.calls_for_retry()
     }
 }
 

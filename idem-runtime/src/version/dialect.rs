@@ -1,8 +1,7 @@
-use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::future::Future;
 
-use sqlx::error::{BoxDynError, DatabaseError};
+use sqlx::error::BoxDynError;
 use sqlx::{Arguments as _, AssertSqlSafe, Database, SqlSafeStr as _, SqlStr};
 
 use crate::error::{Error, ErrorKind};
@@ -25,10 +24,6 @@ pub trait VersionDialect: Dialect {
     #[doc(hidden)]
     const CURRENT: &'static str;
 
-    /// Fails, or finds no row, when a `COMMIT` would not commit what the transaction has done.
-    #[doc(hidden)]
-    const ALIVE: Option<&'static str>;
-
     /// Whether an update may tell the rows that it changed instead of those that it found.
     #[doc(hidden)]
     const MAY_COUNT_CHANGED: bool;
@@ -50,21 +45,6 @@ pub trait VersionDialect: Dialect {
         sql: &SqlStr,
         args: Self::Arguments,
     ) -> impl Future<Output = Result<Option<Option<i64>>, sqlx::Error>> + Send;
-
-    /// Whether there is a row.
-    #[doc(hidden)]
-    fn finds(
-        conn: &mut Self::Connection,
-        sql: &'static str,
-    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
-
-    /// Whether an error with this code calls for the whole transaction again.
-    #[doc(hidden)]
-    fn is_transient(code: &str) -> bool;
-
-    /// The error's code if it is one of this database.
-    #[doc(hidden)]
-    fn own_code(error: &dyn DatabaseError) -> Option<Cow<'_, str>>;
 }
 
 /// The texts; the names have been checked.
@@ -140,33 +120,9 @@ impl<D: VersionDialect> Places<D> {
     }
 }
 
-/// Whether the error of any database calls for the whole transaction again.
-pub(crate) fn calls_for_retry(error: &sqlx::Error) -> bool {
-    fn is<D: VersionDialect>(error: &dyn DatabaseError) -> bool {
-        D::own_code(error).is_some_and(|code| D::is_transient(&code))
-    }
-    let Some(error) = error.as_database_error() else {
-        return false;
-    };
-    let mut transient = false;
-    #[cfg(feature = "postgres")]
-    {
-        transient |= is::<sqlx::Postgres>(error);
-    }
-    #[cfg(feature = "sqlite")]
-    {
-        transient |= is::<sqlx::Sqlite>(error);
-    }
-    #[cfg(feature = "mysql")]
-    {
-        transient |= is::<sqlx::MySql>(error);
-    }
-    transient
-}
-
 #[cfg(any(feature = "postgres", feature = "sqlite", feature = "mysql"))]
 macro_rules! common {
-    ($error:ty) => {
+    () => {
         fn bind_version(args: &mut Self::Arguments, version: i64) -> Result<(), BoxDynError> {
             args.add(version)
         }
@@ -189,19 +145,6 @@ macro_rules! common {
                 .fetch_optional(conn)
                 .await
         }
-
-        async fn finds(
-            conn: &mut Self::Connection,
-            sql: &'static str,
-        ) -> Result<bool, sqlx::Error> {
-            let row = sqlx::query(sql).fetch_optional(conn).await?;
-            Ok(row.is_some())
-        }
-
-        fn own_code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
-            error.try_downcast_ref::<$error>()?;
-            Self::code(error)
-        }
     };
 }
 
@@ -209,30 +152,18 @@ macro_rules! common {
 impl VersionDialect for sqlx::Postgres {
     const INTEGER: &'static str = "bigint";
     const CURRENT: &'static str = "";
-    // A COMMIT of an aborted transaction rolls back and is answered as a success.
-    const ALIVE: Option<&'static str> = Some("SELECT 1");
     const MAY_COUNT_CHANGED: bool = false;
 
-    common!(sqlx::postgres::PgDatabaseError);
-
-    fn is_transient(code: &str) -> bool {
-        matches!(code, "40001" | "40P01")
-    }
+    common!();
 }
 
 #[cfg(feature = "sqlite")]
 impl VersionDialect for sqlx::Sqlite {
     const INTEGER: &'static str = "INTEGER";
     const CURRENT: &'static str = "";
-    const ALIVE: Option<&'static str> = None;
     const MAY_COUNT_CHANGED: bool = false;
 
-    common!(sqlx::sqlite::SqliteError);
-
-    fn is_transient(code: &str) -> bool {
-        // busy and locked, in all their extended forms
-        matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(5 | 6))
-    }
+    common!();
 }
 
 #[cfg(feature = "mysql")]
@@ -240,17 +171,9 @@ impl VersionDialect for sqlx::MySql {
     const INTEGER: &'static str = "SIGNED";
     // Under REPEATABLE READ a plain read would show the version that the update did not find.
     const CURRENT: &'static str = " LOCK IN SHARE MODE";
-    // A deadlock ends the transaction, and what follows it commits by itself. Only MariaDB tells.
-    const ALIVE: Option<&'static str> =
-        Some("SELECT 1 FROM DUAL WHERE 1 = 1 /*M! AND @@in_transaction = 1 */");
     const MAY_COUNT_CHANGED: bool = true;
 
-    common!(sqlx::mysql::MySqlDatabaseError);
-
-    fn is_transient(code: &str) -> bool {
-        // deadlock, changed record, lock wait
-        matches!(code, "1213" | "1020" | "1205")
-    }
+    common!();
 }
 
 #[cfg(test)]

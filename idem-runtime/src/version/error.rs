@@ -1,6 +1,6 @@
 use std::fmt;
 
-use super::dialect::calls_for_retry;
+use crate::retry::Retryable;
 
 /// Why a versioned update did not change its row.
 #[derive(Debug)]
@@ -36,9 +36,15 @@ impl VersionError {
     pub fn calls_for_retry(&self) -> bool {
         match self {
             Self::Conflict { .. } => true,
-            Self::Database(error) => calls_for_retry(error),
+            Self::Database(error) => error.calls_for_retry(),
             Self::NotFound | Self::Kept { .. } | Self::Ambiguous { .. } => false,
         }
+    }
+}
+
+impl Retryable for VersionError {
+    fn calls_for_retry(&self) -> bool {
+        Self::calls_for_retry(self)
     }
 }
 

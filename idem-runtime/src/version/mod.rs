@@ -6,20 +6,20 @@
 //! ([`VersionError::NotFound`]). Since the version changes in every update, it makes no difference
 //! whether a MySQL connection counts the rows it found or the rows it changed.
 //!
-//! What lost the race is done again from the start, reading included: [`retry_transaction`] runs
-//! the *whole* transaction again, within bounds.
+//! What lost the race is done again from the start, reading included: [`retry_transaction`]
+//! runs the *whole* transaction again, within bounds.
+//!
+//! [`retry_transaction`]: crate::retry::retry_transaction
 
 mod batch;
 mod dialect;
 mod error;
-mod retry;
 mod update;
 mod values;
 
 pub use batch::BatchError;
 pub use dialect::VersionDialect;
-pub(crate) use dialect::{Places, calls_for_retry, check_columns};
+pub(crate) use dialect::{Places, check_columns};
 pub use error::VersionError;
-pub use retry::{Attempt, GaveUp, RetryPolicy, Retryable, retry_transaction};
 pub use update::{Updated, VersionedUpdate};
 pub use values::Values;

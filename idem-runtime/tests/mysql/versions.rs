@@ -5,7 +5,8 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem_runtime::version::{RetryPolicy, VersionError, VersionedUpdate, retry_transaction};
+use idem_runtime::retry::{RetryPolicy, retry_transaction};
+use idem_runtime::version::{VersionError, VersionedUpdate};
 use sqlx::mysql::{MySql, MySqlPool};
 use sqlx::{Connection as _, MySqlConnection};
 

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use idem_runtime::retry::Retryable as _;
 use idem_runtime::steps::{SagaDialect, SagaTable};
-use idem_runtime::version::Retryable as _;
 use idem_test_support::{MariaDb, MariaDbDatabase, Postgres, Sqlite, SqliteFile, TestDatabase};
 use sqlx::{AssertSqlSafe, Pool, SqlSafeStr as _};
 

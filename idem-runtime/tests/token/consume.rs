@@ -171,6 +171,6 @@ async fn an_older_snapshot_is_told_to_begin_again() {
         assert_eq!(late.reason(), None);
         let error = late.store_error().unwrap();
         assert_eq!(error.retry(), idem_runtime::Retry::NewTransaction);
-        assert!(idem_runtime::version::Retryable::calls_for_retry(&late));
+        assert!(idem_runtime::retry::Retryable::calls_for_retry(&late));
     }
 }

@@ -1,7 +1,7 @@
 //! Snapshots, locks and counts of rows, as MySQL and MariaDB have them.
 
+use idem_runtime::retry::Retryable;
 use idem_runtime::token::{Reason, TokenTable};
-use idem_runtime::version::Retryable;
 use idem_test_support::{MariaDb, MariaDbDatabase};
 use sqlx::mysql::MySqlPoolOptions;
 use sqlx::{AssertSqlSafe, Connection as _, MySqlPool};

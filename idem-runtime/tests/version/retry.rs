@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use idem_runtime::version::{GaveUp, RetryPolicy, VersionError, retry_transaction};
+use idem_runtime::retry::{GaveUp, RetryPolicy, retry_transaction};
+use idem_runtime::version::VersionError;
 use sqlx::Postgres;
 
 use crate::shop::{balance, on_each, postgres, row};
@@ -19,7 +20,8 @@ on_each! {
 
 macro_rules! concurrent_increments_lose_none {
     ($pool:ident, $db:ty) => {
-        use idem_runtime::version::{RetryPolicy, VersionError, retry_transaction};
+        use idem_runtime::retry::{RetryPolicy, retry_transaction};
+        use idem_runtime::version::VersionError;
         let update = std::sync::Arc::new(crate::shop::balance::<$db>());
         let policy = RetryPolicy::default()
             .attempts(10_000)
@@ -54,7 +56,8 @@ use concurrent_increments_lose_none;
 
 macro_rules! sm_06_a_retry_stops_at_a_row_that_is_gone {
     ($pool:ident, $db:ty) => {
-        use idem_runtime::version::{RetryPolicy, VersionError, retry_transaction};
+        use idem_runtime::retry::{RetryPolicy, retry_transaction};
+        use idem_runtime::version::VersionError;
         let update = &crate::shop::balance::<$db>();
         let gone = retry_transaction(&$pool, RetryPolicy::default(), |mut tx| async move {
             update.apply(&mut tx, 99_i64, 3, (1_i64,)).await
@@ -68,7 +71,8 @@ use sm_06_a_retry_stops_at_a_row_that_is_gone;
 
 macro_rules! the_number_of_attempts_is_bounded {
     ($pool:ident, $db:ty) => {
-        use idem_runtime::version::{RetryPolicy, VersionError, retry_transaction};
+        use idem_runtime::retry::{RetryPolicy, retry_transaction};
+        use idem_runtime::version::VersionError;
         let update = &crate::shop::balance::<$db>();
         let mut runs = 0;
         let policy = RetryPolicy::default().attempts(4);
@@ -87,7 +91,7 @@ use the_number_of_attempts_is_bounded;
 
 macro_rules! the_time_is_bounded {
     ($pool:ident, $db:ty) => {
-        use idem_runtime::version::{RetryPolicy, retry_transaction};
+        use idem_runtime::retry::{RetryPolicy, retry_transaction};
         use std::time::{Duration, Instant};
         let update = &crate::shop::balance::<$db>();
         let policy = RetryPolicy::default()
@@ -106,7 +110,8 @@ use the_time_is_bounded;
 
 macro_rules! each_attempt_is_a_fresh_transaction {
     ($pool:ident, $db:ty) => {
-        use idem_runtime::version::{RetryPolicy, VersionError, retry_transaction};
+        use idem_runtime::retry::{RetryPolicy, retry_transaction};
+        use idem_runtime::version::VersionError;
         let update = &crate::shop::balance::<$db>();
         let mut runs = 0;
         let done = retry_transaction(&$pool, RetryPolicy::default(), |mut tx| {

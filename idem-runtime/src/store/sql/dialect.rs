@@ -284,11 +284,16 @@ pub trait Dialect: Watched + sealed::Sealed {
         pool: &Pool<Self>,
     ) -> impl Future<Output = Result<Transaction<'static, Self>, sqlx::Error>> + Send;
 
-    /// The code by which the database tells its errors apart.
+    /// Whether a `COMMIT` would commit what the transaction has done, as far as the database tells;
+    /// an error where it would not.
     #[doc(hidden)]
-    fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
-        error.code()
-    }
+    fn is_alive(
+        conn: &mut Self::Connection,
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send;
+
+    /// The code by which this database tells its errors apart; `None` for an error of another one.
+    #[doc(hidden)]
+    fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>>;
 
     /// What a code of the database's own means; by code, never by text.
     #[doc(hidden)]

@@ -7,6 +7,7 @@
 //! no such key; there a reservation that was committed unfinished is reported and never run again.
 
 mod admin;
+mod cause;
 mod dialect;
 mod handle;
 pub mod lease;
@@ -23,6 +24,7 @@ pub mod sqlite;
 mod upgrade;
 
 pub use admin::Completed;
+pub(crate) use cause::{gives_the_transaction_up, refuses_commit};
 pub(crate) use dialect::classify;
 pub use dialect::{AtIt, Dialect, Inserted, NewRow, Row, Statements, Times, Watched};
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};

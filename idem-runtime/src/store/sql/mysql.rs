@@ -236,6 +236,13 @@ impl Dialect for MySql {
         pool.begin().await
     }
 
+    // A deadlock ends the transaction, and what follows it commits by itself. Only MariaDB tells.
+    async fn is_alive(conn: &mut MySqlConnection) -> Result<bool, sqlx::Error> {
+        let alive = "SELECT 1 FROM DUAL WHERE 1 = 1 /*M! AND @@in_transaction = 1 */";
+        let row = sqlx::query(alive).fetch_optional(conn).await?;
+        Ok(row.is_some())
+    }
+
     /// The number: the SQL state of a time-out is that of any other error.
     fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
         let error = error.try_downcast_ref::<MySqlDatabaseError>()?;

@@ -8,11 +8,13 @@
 pub(crate) mod setup;
 mod watched;
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
-use sqlx::postgres::{PgRow, Postgres};
+use sqlx::error::DatabaseError;
+use sqlx::postgres::{PgDatabaseError, PgRow, Postgres};
 use sqlx::{PgConnection, Pool, Row as _, SqlStr, Transaction, ValueRef as _};
 use uuid::Uuid;
 
@@ -181,6 +183,16 @@ impl Dialect for Postgres {
 
     async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
         pool.begin().await
+    }
+
+    // A COMMIT of an aborted transaction rolls back and is answered as a success.
+    async fn is_alive(conn: &mut PgConnection) -> Result<bool, sqlx::Error> {
+        sqlx::query("SELECT 1").execute(conn).await.map(|_| true)
+    }
+
+    fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
+        error.try_downcast_ref::<PgDatabaseError>()?;
+        error.code()
     }
 
     fn kind_of_code(code: &str) -> ErrorKind {

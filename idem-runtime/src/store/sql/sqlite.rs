@@ -9,11 +9,13 @@
 pub(crate) mod setup;
 mod watched;
 
+use std::borrow::Cow;
 use std::sync::OnceLock;
 use std::time::Instant;
 
 use bytes::Bytes;
-use sqlx::sqlite::{Sqlite, SqliteRow};
+use sqlx::error::DatabaseError;
+use sqlx::sqlite::{Sqlite, SqliteError, SqliteRow};
 use sqlx::{Connection as _, Pool, Row as _, SqlStr, SqliteConnection, Transaction};
 
 use super::dialect::{
@@ -190,6 +192,16 @@ impl Dialect for Sqlite {
             let begin = sqlx::SqlSafeStr::into_sql_str("BEGIN IMMEDIATE");
             return Transaction::begin(conn, Some(begin)).await;
         }
+    }
+
+    // A COMMIT without a transaction is an error here.
+    async fn is_alive(_conn: &mut SqliteConnection) -> Result<bool, sqlx::Error> {
+        Ok(true)
+    }
+
+    fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>> {
+        error.try_downcast_ref::<SqliteError>()?;
+        error.code()
     }
 
     fn kind_of_code(code: &str) -> ErrorKind {
