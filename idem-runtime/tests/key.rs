@@ -98,9 +98,48 @@ fn key_01_separators_inside_values_are_escaped() {
 }
 
 #[test]
-fn key_02_an_empty_part_is_refused() {
+fn key_02_a_blank_part_is_refused() {
     assert_eq!(text(&["/"], &["", ""]), "refused: EmptyKeyPart");
-    assert_eq!(text(&["/"], &["a", ""]), "refused: EmptyKeyPart");
+    for blank in [
+        "",
+        " ",
+        "\t",
+        "\r\n",
+        "\0",
+        "\u{7f}",
+        "\u{85}",
+        "\u{a0}",
+        "\u{ad}",
+        "\u{2003}",
+        "\u{200b}",
+        "\u{200e}",
+        "\u{2028}",
+        "\u{2060}",
+        "\u{2800}",
+        "\u{3000}",
+        "\u{3164}",
+        "\u{fe0f}",
+        "\u{feff}",
+        "\u{e0020}",
+        " \u{200b}\t",
+    ] {
+        assert_eq!(
+            text(&["/"], &["a", blank]),
+            "refused: EmptyKeyPart",
+            "{blank:?}"
+        );
+        let visible = format!("{blank}1");
+        assert!(
+            text(&["/"], &["a", &visible]).starts_with("k:a/"),
+            "{blank:?}"
+        );
+    }
+    for visible in ["-", "🦀", "é", "订", "."] {
+        assert!(
+            text(&["/"], &["a", visible]).starts_with("k:a/"),
+            "{visible:?}"
+        );
+    }
     assert_eq!(text(&["/"], &["a", "None"]), "k:a/None");
 }
 
@@ -118,8 +157,8 @@ fn key_06_equal_decimals_have_one_text() {
 
 #[test]
 fn pg_04_a_nul_is_escaped() {
-    let text = text(&[":"], &["e", "\0"]);
-    assert_eq!(text, "k:e:%00");
+    let text = text(&[":"], &["e", "a\0"]);
+    assert_eq!(text, "k:e:a%00");
     assert!(!text.contains('\0'));
 }
 

@@ -18,6 +18,7 @@ mod identity;
 mod keeping;
 mod keys;
 mod observing;
+mod one_answer;
 mod order_of_attributes;
 mod outcomes;
 mod path;

@@ -11,8 +11,9 @@ use crate::observe::Report;
 use crate::operation::Call;
 use crate::outcome::{self, CodecId, Outcome, ServiceError};
 
-/// Encodes a value, with the codec, the schema version and, if there is one, the type's equality.
-type Encode<T> = fn(&T, CodecId, u32, Option<Equality<T>>) -> Result<Bytes, Error>;
+/// Encodes a value, with the codec, the schema version and, if there is one, the type's equality; gives
+/// the value as it reads back beside it.
+type Encode<T> = fn(&T, CodecId, u32, Option<Equality<T>>) -> Result<(Bytes, T), Error>;
 
 /// What a function answers, and which of its errors are final: everything about its types, as plain
 /// function pointers, so that the future stays `Send` whatever they are.
@@ -33,7 +34,7 @@ type Equality<T> = fn(&T, &T) -> bool;
 
 struct Recording<E> {
     is_final: fn(&E) -> bool,
-    encode: fn(&E, CodecId, u32) -> Result<Bytes, Error>,
+    encode: fn(&E, CodecId, u32) -> Result<(Bytes, E), Error>,
     decode: fn(&[u8], u32) -> Result<E, Error>,
 }
 
@@ -41,7 +42,7 @@ struct Recording<E> {
 #[must_use]
 pub fn contract<T: Outcome, E: ServiceError>() -> Contract<T, E> {
     Contract {
-        encode: outcome::encode_ok,
+        encode: outcome::encode_ok_and_read,
         decode: outcome::decode_ok_for,
         refuse: E::from,
         equality: None,
@@ -74,7 +75,7 @@ impl<T, E> Contract<T, E> {
     {
         self.recording = Some(Recording {
             is_final,
-            encode: outcome::encode_err,
+            encode: outcome::encode_err_and_read,
             decode: outcome::decode_err_for,
         });
         self
@@ -124,16 +125,18 @@ impl<T, E> Contract<T, E> {
         }
     }
 
-    pub(super) fn encode_ok(&self, call: &Call, value: &T) -> Result<Bytes, Error> {
-        self.encode_as(call.codec(), call.schema(), value)
+    /// The envelope of a value, and the value as every replay will give it.
+    pub(super) fn encode_ok(&self, call: &Call, value: &T) -> Result<(Bytes, T), Error> {
+        (self.encode)(value, call.codec(), call.schema(), self.equality)
     }
 
     pub(super) fn encode_as(&self, codec: CodecId, schema: u32, value: &T) -> Result<Bytes, Error> {
-        (self.encode)(value, codec, schema, self.equality)
+        (self.encode)(value, codec, schema, self.equality).map(|(envelope, _)| envelope)
     }
 
-    /// The envelope of a final error; `None` for one that may be retried.
-    pub(super) fn encode_final(&self, call: &Call, error: &E) -> Result<Option<Bytes>, Error> {
+    /// The envelope of a final error, and the error as every replay will give it; `None` for one that may
+    /// be retried.
+    pub(super) fn encode_final(&self, call: &Call, error: &E) -> Result<Option<(Bytes, E)>, Error> {
         match &self.recording {
             Some(recording) if (recording.is_final)(error) => {
                 (recording.encode)(error, call.codec(), call.schema()).map(Some)

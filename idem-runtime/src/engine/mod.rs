@@ -198,15 +198,15 @@ pub async fn leave<T, E, A: Access>(
     if known {
         run.call().answered_by_backstop(result.is_ok());
     }
-    let settlement = match contract.settlement(run.call(), &result, known) {
-        Ok(Ending::Settle(settlement)) => settlement,
+    let (settlement, replayed) = match contract.settlement(run.call(), &result, known) {
+        Ok(Ending::Settle(settlement, replayed)) => (settlement, replayed),
         Ok(Ending::TooLarge(outcome)) => {
             return contract.refuse(access.too_large(run, outcome).await);
         }
         Err(error) => return contract.refuse(access.unrecordable(run, error)),
     };
     match access.settle(run, settlement).await {
-        Ok(()) => result,
+        Ok(()) => replayed.unwrap_or(result),
         Err(error) => contract.refuse(error),
     }
 }
@@ -220,9 +220,9 @@ impl Replay {
 }
 
 /// What a result comes to.
-#[derive(Debug)]
-enum Ending {
-    Settle(Settlement),
+enum Ending<A> {
+    /// With the answer as every replay will give it, if it is recorded whole.
+    Settle(Settlement, Option<A>),
     /// This outcome is larger than the operation records.
     TooLarge(Bytes),
 }
@@ -232,30 +232,39 @@ impl<T, E> Contract<T, E> {
     ///
     /// # Errors
     /// The outcome cannot be recorded.
-    fn settlement(&self, call: &Call, result: &Result<T, E>, known: bool) -> Result<Ending, Error> {
+    fn settlement(
+        &self,
+        call: &Call,
+        result: &Result<T, E>,
+        known: bool,
+    ) -> Result<Ending<Result<T, E>>, Error> {
         let encoded = match result {
-            Ok(value) => self.encode_ok(call, value).map(Some),
+            Ok(value) => self
+                .encode_ok(call, value)
+                .map(|(outcome, read)| Some((outcome, Ok(read)))),
             // The body has not run: whatever kept the backstop from looking says nothing final.
             Err(_) if known => Ok(None),
-            Err(error) => self.encode_final(call, error),
+            Err(error) => self
+                .encode_final(call, error)
+                .map(|found| found.map(|(outcome, read)| (outcome, Err(read)))),
         };
         match encoded {
-            Ok(Some(outcome)) => Ok(fitting(call, outcome, result.is_ok())),
-            Ok(None) => Ok(Ending::Settle(Settlement::Release)),
+            Ok(Some((outcome, read))) => Ok(fitting(call, outcome, read)),
+            Ok(None) => Ok(Ending::Settle(Settlement::Release, None)),
             Err(error) => Err(call.name(error)),
         }
     }
 }
 
 /// Only a value may be missing from its record: an error without its text decides nothing.
-fn fitting(call: &Call, outcome: Bytes, is_value: bool) -> Ending {
+fn fitting<T, E>(call: &Call, outcome: Bytes, read: Result<T, E>) -> Ending<Result<T, E>> {
     let bytes = outcome::payload_bytes(&outcome);
     if bytes <= call.max_outcome() {
-        return Ending::Settle(Settlement::Complete(outcome));
+        return Ending::Settle(Settlement::Complete(outcome), Some(read));
     }
     match call.oversize() {
-        Oversize::Tombstone if is_value => {
-            Ending::Settle(Settlement::Complete(outcome::oversize(bytes)))
+        Oversize::Tombstone if read.is_ok() => {
+            Ending::Settle(Settlement::Complete(outcome::oversize(bytes)), None)
         }
         Oversize::Tombstone | Oversize::Refuse => Ending::TooLarge(outcome),
     }

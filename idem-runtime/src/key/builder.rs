@@ -1,3 +1,5 @@
+//! Builds the canonical text of a key from literal segments and escaped parts.
+
 use std::fmt::{self, Write as _};
 
 use super::{Key, KeyPart};
@@ -13,7 +15,7 @@ pub struct KeyBuilder {
     text: String,
     separators: &'static str,
     parts: usize,
-    empty_part: Option<usize>,
+    blank_part: Option<usize>,
 }
 
 impl KeyBuilder {
@@ -25,7 +27,7 @@ impl KeyBuilder {
             text: String::with_capacity(64),
             separators,
             parts: 0,
-            empty_part: None,
+            blank_part: None,
         }
     }
 
@@ -41,16 +43,17 @@ impl KeyBuilder {
         }
     }
 
-    /// Appends a part, escaped. An empty one is remembered and refused by [`KeyBuilder::finish`].
+    /// Appends a part, escaped. A blank one is remembered and refused by [`KeyBuilder::finish`].
     pub fn part<P: KeyPart + ?Sized>(&mut self, part: &P) {
         self.parts += 1;
-        let before = self.text.len();
-        part.write_key(&mut KeyWriter {
+        let mut writer = KeyWriter {
             text: &mut self.text,
             separators: self.separators,
-        });
-        if self.text.len() == before && self.empty_part.is_none() {
-            self.empty_part = Some(self.parts);
+            is_blank: true,
+        };
+        part.write_key(&mut writer);
+        if writer.is_blank && self.blank_part.is_none() {
+            self.blank_part = Some(self.parts);
         }
     }
 
@@ -64,9 +67,9 @@ impl KeyBuilder {
     /// # Errors
     /// [`ErrorKind::EmptyKeyPart`] and [`ErrorKind::KeyTooLong`]; nothing has run yet.
     pub fn finish(self) -> Result<Key, Error> {
-        if let Some(n) = self.empty_part {
+        if let Some(n) = self.blank_part {
             return Err(Error::new(ErrorKind::EmptyKeyPart)
-                .detail(format!("part {n} of the idempotency key is empty")));
+                .detail(format!("part {n} has no visible character")));
         }
         if self.text.len() > MAX_KEY_BYTES {
             return Err(Error::new(ErrorKind::KeyTooLong).detail(format!(
@@ -83,16 +86,20 @@ impl KeyBuilder {
 pub struct KeyWriter<'a> {
     text: &'a mut String,
     separators: &'static str,
+    /// Nothing visible has been written yet.
+    is_blank: bool,
 }
 
 impl KeyWriter<'_> {
     /// Appends text, escaped.
     pub fn write_str(&mut self, text: &str) {
         if text.bytes().all(|b| b.is_ascii_alphanumeric()) {
+            self.is_blank &= text.is_empty();
             self.text.push_str(text);
             return;
         }
         for c in text.chars() {
+            self.is_blank = self.is_blank && is_blank(c);
             if c.is_alphanumeric() || !(c == '%' || c.is_control() || self.separators.contains(c)) {
                 self.text.push(c);
             } else {
@@ -119,4 +126,19 @@ impl KeyWriter<'_> {
         // leaves a shorter part, which is refused if it is empty.
         let _ = write!(Escaping(self), "{value}");
     }
+}
+
+/// Whether a character shows nothing: white space, control characters, and what Unicode calls
+/// default-ignorable (zero-width, joining and directional characters, variation selectors, fillers).
+///
+/// A part that is made of such characters only is an identity that somebody lost on the way.
+fn is_blank(c: char) -> bool {
+    c.is_whitespace()
+        || c.is_control()
+        || matches!(c,
+            '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}'..='\u{1160}' | '\u{17b4}'..='\u{17b5}'
+            | '\u{180b}'..='\u{180f}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}'
+            | '\u{2060}'..='\u{206f}' | '\u{2800}' | '\u{3164}' | '\u{fe00}'..='\u{fe0f}'
+            | '\u{feff}' | '\u{ffa0}' | '\u{fff0}'..='\u{fff8}' | '\u{1bca0}'..='\u{1bca3}'
+            | '\u{1d173}'..='\u{1d17a}' | '\u{e0000}'..='\u{e0fff}')
 }

@@ -32,7 +32,7 @@ use super::KeyWriter;
     note = "for your own newtype or enum add `#[derive(KeyPart)]`; else name a field or a method that returns a key part"
 )]
 pub trait KeyPart {
-    /// Writes the canonical text. Writing nothing means "empty", which is refused.
+    /// Writes the canonical text. A part without a visible character is refused.
     fn write_key(&self, out: &mut KeyWriter<'_>);
 }
 

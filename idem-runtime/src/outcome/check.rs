@@ -1,3 +1,5 @@
+//! The check before recording: a value is recorded only if its stored form gives the same value back.
+
 use std::any::type_name;
 
 use bytes::Bytes;
@@ -7,17 +9,18 @@ use super::{CodecId, Outcome, codec};
 use crate::canonical::{CanonicalError, Doubt, Trace, with_writer};
 use crate::error::{Error, ErrorKind};
 
-/// The envelope of `value`, if it reads back as the same value.
+/// The envelope of `value`, if it reads back as the same value, and the value that it reads back as:
+/// what every replay will give.
 pub(super) fn encode<T: Outcome>(
     value: &T,
     kind: Kind,
     codec: CodecId,
     schema: u32,
     equality: Option<fn(&T, &T) -> bool>,
-) -> Result<Bytes, Error> {
+) -> Result<(Bytes, T), Error> {
     let mut out = Vec::with_capacity(128);
     out.extend(header(kind, codec as u8, schema));
-    with_writer(|writer| {
+    let back = with_writer(|writer| {
         let no_form = |error: CanonicalError| {
             refuse::<T>(&format!("does not serialise: {error}")).caused_by(error)
         };
@@ -41,9 +44,10 @@ pub(super) fn encode<T: Outcome>(
         let length = writer.bytes().len();
         writer.value(&back).map_err(no_form)?;
         let (before, after) = writer.bytes().split_at(length);
-        compare(value, &back, before == after, codec, equality)
+        compare(value, &back, before == after, codec, equality)?;
+        Ok::<_, Error>(back)
     })?;
-    Ok(out.into())
+    Ok((out.into(), back))
 }
 
 fn compare<T: Outcome>(
@@ -71,7 +75,7 @@ fn compare<T: Outcome>(
     if equal == Some(false) {
         return Err(refuse::<T>(
             "reads back as a value that is not equal to it: part of it is not stored, for example \
-             by `#[serde(skip)]`",
+             because of `#[serde(skip)]` or of a lossy form such as `ts_seconds`",
         ));
     }
     Ok(())

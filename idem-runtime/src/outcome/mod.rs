@@ -17,6 +17,7 @@
 //! both values must have one [canonical form](crate::canonical), and be equal when their type is
 //! `PartialEq`. What fails this (NaN in JSON, `Some(())`, a skipped field, a map with tuple keys, a
 //! 128-bit integer inside `#[serde(flatten)]`) is refused while the effect can still be rolled back.
+//! The first caller gets the value that was read back, as everybody after it does.
 
 mod check;
 mod codec;
@@ -106,6 +107,17 @@ pub fn encode_ok<T: Outcome>(
     schema: u32,
     equality: Option<fn(&T, &T) -> bool>,
 ) -> Result<Bytes, Error> {
+    encode_ok_and_read(value, codec, schema, equality).map(|(envelope, _)| envelope)
+}
+
+/// [`encode_ok`], and the value as every replay will give it. The two differ where a type without
+/// `PartialEq` writes less than it holds.
+pub(crate) fn encode_ok_and_read<T: Outcome>(
+    value: &T,
+    codec: CodecId,
+    schema: u32,
+    equality: Option<fn(&T, &T) -> bool>,
+) -> Result<(Bytes, T), Error> {
     check::encode(value, Kind::Ok, codec, schema, equality)
 }
 
@@ -114,6 +126,15 @@ pub fn encode_ok<T: Outcome>(
 /// # Errors
 /// As [`encode_ok`].
 pub fn encode_err<E: Outcome>(error: &E, codec: CodecId, schema: u32) -> Result<Bytes, Error> {
+    encode_err_and_read(error, codec, schema).map(|(envelope, _)| envelope)
+}
+
+/// [`encode_err`], and the error as every replay will give it.
+pub(crate) fn encode_err_and_read<E: Outcome>(
+    error: &E,
+    codec: CodecId,
+    schema: u32,
+) -> Result<(Bytes, E), Error> {
     check::encode(error, Kind::Err, codec, schema, None)
 }
 

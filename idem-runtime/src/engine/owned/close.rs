@@ -138,8 +138,8 @@ async fn finish<T, E, D: Dialect>(
     if known {
         begun.call.answered_by_backstop(result.is_ok());
     }
-    let settlement = match contract.settlement(&begun.call, &result, known) {
-        Ok(Ending::Settle(settlement)) => settlement,
+    let (settlement, replayed) = match contract.settlement(&begun.call, &result, known) {
+        Ok(Ending::Settle(settlement, replayed)) => (settlement, replayed),
         Ok(Ending::TooLarge(outcome)) => {
             let _ = tx.rollback().await;
             return Finished::Answer(contract.refuse(too_large(&begun.call, &outcome)));
@@ -163,7 +163,7 @@ async fn finish<T, E, D: Dialect>(
                 } = begun;
                 record_alone(&pool, &records, &call, outcome, leader).await;
             }
-            return Finished::Answer(result);
+            return Finished::Answer(replayed.unwrap_or(result));
         }
         (Ok(_), Settlement::Release) => {
             let _ = tx.rollback().await;
@@ -177,7 +177,7 @@ async fn finish<T, E, D: Dialect>(
             begun.leader.land(outcome.clone());
             let copied = begun.behind.committed(&begun.call, &outcome, asked_at);
             copied.await;
-            Finished::Answer(result)
+            Finished::Answer(replayed.unwrap_or(result))
         }
         Err(error) if error.kind() == ErrorKind::RetryTransaction => Finished::GivenUp {
             error: contract.refuse(error),
