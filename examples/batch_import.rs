@@ -50,7 +50,7 @@ const fn line(order_no: &'static str, customer: &'static str, cents: i64) -> Lin
 
 /// Books a line, in a transaction of its own.
 #[idempotent(
-    key = "order:{line.order_no}", scope = "order.import", ttl = "30d", store = pool, tx = tx,
+    key = "order:{line.order_no}", scope = "order.import", shared_scope, ttl = "30d", store = pool, tx = tx,
     fingerprint(line.customer, line.cents), companion = book_call
 )]
 async fn book(pool: &SqlitePool, line: &Line) -> Result<i64, ImportError> {
@@ -59,7 +59,7 @@ async fn book(pool: &SqlitePool, line: &Line) -> Result<i64, ImportError> {
 
 /// The same operation in the caller's transaction.
 #[idempotent(
-    key = "order:{line.order_no}", scope = "order.import", ttl = "30d", store = tx,
+    key = "order:{line.order_no}", scope = "order.import", shared_scope, ttl = "30d", store = tx,
     fingerprint(line.customer, line.cents)
 )]
 async fn book_in(tx: &mut SqliteTransaction<'_>, line: &Line) -> Result<i64, ImportError> {

@@ -7,7 +7,7 @@ use crate::duplicates::DuplicateRate;
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::{Fingerprint, FingerprintBuilder};
 use crate::identity::Identity;
-use crate::key::{KeyBuilder, RecordId, Scope};
+use crate::key::{KeyBuilder, RecordId, Scope, UniqueScope};
 use crate::observe::{Answered, Report};
 use crate::outcome::CodecId;
 use crate::protocol::OnCrash;
@@ -80,6 +80,7 @@ pub const DEFAULT_LEASE: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct Operation {
     scope: Scope,
+    unique_scope: UniqueScope,
     retention: Option<Retention>,
     tombstone: Tombstone,
     in_progress: InProgress,
@@ -104,6 +105,7 @@ impl Operation {
     pub const fn new(scope: Scope) -> Self {
         Self {
             scope,
+            unique_scope: UniqueScope::unclaimed(),
             retention: None,
             tombstone: Tombstone::None,
             in_progress: InProgress::Wait(DEFAULT_WAIT),
@@ -121,6 +123,15 @@ impl Operation {
             #[cfg(feature = "_sqlx")]
             duplicates: DuplicateRate::new(),
         }
+    }
+
+    /// The scope belongs to the function at this place alone: a second function that claims it is refused
+    /// at its first call.
+    #[must_use]
+    #[track_caller]
+    pub const fn unique_scope(mut self) -> Self {
+        self.unique_scope.place = Some(std::panic::Location::caller());
+        self
     }
 
     /// A retention that the attribute has checked.
@@ -283,7 +294,8 @@ impl Call {
     /// arguments.
     ///
     /// # Errors
-    /// An empty key part, a key that is too long, a payload without fingerprint. Nothing has run.
+    /// A blank key part, a key that is too long, a payload without fingerprint, a scope that another
+    /// function has. Nothing has run.
     pub fn prepare<Here>(
         operation: &'static Operation,
         here: &Here,
@@ -292,6 +304,7 @@ impl Call {
         fingerprint: FingerprintBuilder,
     ) -> Result<Self, Error> {
         let identity = Identity::new(&operation.scope, here, types, key)?;
+        operation.unique_scope.claim(identity.scope())?;
         let named = |error: Error| error.in_operation(identity.scope());
         let fingerprint = fingerprint.finish().map_err(named)?;
         Ok(Self {

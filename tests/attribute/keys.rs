@@ -40,7 +40,7 @@ async fn template(store: &MemoryStore, req: Request) -> Result<i64, Failure> {
     Ok(req.cents)
 }
 
-#[idempotent(key("order", req.merchant, req.order_no), ttl = "1d", store = store, scope = "forms")]
+#[idempotent(key("order", req.merchant, req.order_no), ttl = "1d", store = store, scope = "forms", shared_scope)]
 async fn tokens(store: &MemoryStore, req: Request) -> Result<i64, Failure> {
     Ok(req.cents)
 }
@@ -49,7 +49,8 @@ async fn tokens(store: &MemoryStore, req: Request) -> Result<i64, Failure> {
     key = "order:{req.merchant}:{req.order_no}",
     ttl = "1d",
     store = "store",
-    scope = "forms"
+    scope = "forms",
+    shared_scope
 )]
 async fn text(store: &MemoryStore, req: Request) -> Result<i64, Failure> {
     Ok(req.cents + 1)

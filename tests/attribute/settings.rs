@@ -6,7 +6,7 @@ use idem::store::Store as _;
 
 use crate::support::{ErrorKind, Failure, MemoryStore, idempotent};
 
-#[idempotent(key("k", id), ttl = 7d, store = store, wait = 5s, lease = 30s, codec = json, schema = 2, key_text = stored, scope = "settings.tokens")]
+#[idempotent(key("k", id), ttl = 7d, store = store, wait = 5s, lease = 30s, codec = json, schema = 2, key_text = stored, scope = "settings.tokens", shared_scope)]
 async fn token_forms(store: &MemoryStore, id: u8) -> Result<u8, Failure> {
     Ok(id)
 }
@@ -20,7 +20,8 @@ async fn token_forms(store: &MemoryStore, id: u8) -> Result<u8, Failure> {
     codec = "json",
     schema = "2",
     key_text = "stored",
-    scope = "settings.tokens"
+    scope = "settings.tokens",
+    shared_scope
 )]
 async fn text_forms(store: &MemoryStore, id: u8) -> Result<u8, Failure> {
     Ok(id + 1)

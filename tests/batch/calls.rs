@@ -7,7 +7,7 @@ use super::db::{Pool, Tx, effect};
 use crate::support::{DAY, Failure, Item, World};
 
 #[idempotent(
-    key = "pay:{item.no}", scope = "batch.pay", ttl = "1d", store = pool, tx = tx,
+    key = "pay:{item.no}", scope = "batch.pay", shared_scope, ttl = "1d", store = pool, tx = tx,
     fingerprint(item.cents), max_outcome = "100B", companion = pay_call
 )]
 pub(crate) async fn pay(pool: &Pool, item: &Item, world: &World) -> Result<String, Failure> {
@@ -16,7 +16,7 @@ pub(crate) async fn pay(pool: &Pool, item: &Item, world: &World) -> Result<Strin
 }
 
 #[idempotent(
-    key = "pay:{item.no}", scope = "batch.pay", ttl = "1d", store = tx,
+    key = "pay:{item.no}", scope = "batch.pay", shared_scope, ttl = "1d", store = tx,
     fingerprint(item.cents), max_outcome = "100B"
 )]
 pub(crate) async fn pay_in(tx: &mut Tx<'_>, item: &Item, world: &World) -> Result<String, Failure> {

@@ -28,7 +28,7 @@ impl Ledger {
 }
 
 #[idempotent(
-    key = "pay:{item.no}", scope = "batch.pay", ttl = "1d", store = store, lease = "1s",
+    key = "pay:{item.no}", scope = "batch.pay", shared_scope, ttl = "1d", store = store, lease = "1s",
     fingerprint(item.cents), max_outcome = "100B", companion = pay_call, on_cancel = "release"
 )]
 async fn pay<S: Store>(

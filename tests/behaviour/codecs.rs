@@ -44,7 +44,7 @@ macro_rules! builds {
         mod $module {
             use super::*;
 
-            #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "codec", codec = $codec)]
+            #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "codec", shared_scope, codec = $codec)]
             pub(super) async fn gives(
                 store: &MemoryStore,
                 no: u64,
@@ -55,7 +55,7 @@ macro_rules! builds {
             }
 
             #[idempotent(
-                key = "{no}", ttl = "1h", store = store, scope = "codec.error",
+                key = "{no}", ttl = "1h", store = store, scope = "codec.error", shared_scope,
                 codec = $codec, record_err = all
             )]
             pub(super) async fn fails(
@@ -68,7 +68,7 @@ macro_rules! builds {
             }
 
             #[idempotent(
-                key = "{no}", ttl = "1h", store = store, scope = "codec.lost", codec = $codec,
+                key = "{no}", ttl = "1h", store = store, scope = "codec.lost", shared_scope, codec = $codec,
                 fingerprint = none
             )]
             pub(super) async fn loses(

@@ -528,13 +528,13 @@ struct Renamed {
 mod before {
     use super::*;
 
-    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "companion.changed", schema = 1)]
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "companion.changed", shared_scope, schema = 1)]
     pub(super) async fn change(store: &MemoryStore, no: u64) -> Result<u64, Failure> {
         Ok(no)
     }
 }
 
-#[idempotent(key = "{no}", ttl = "1h", store = store, scope = "companion.changed", schema = 2, companion = change_call)]
+#[idempotent(key = "{no}", ttl = "1h", store = store, scope = "companion.changed", shared_scope, schema = 2, companion = change_call)]
 async fn change(store: &MemoryStore, no: u64) -> Answer {
     Ok(Renamed { now: no })
 }

@@ -26,7 +26,7 @@ macro_rules! build {
             }
 
             #[idem::idempotent(
-                key = "{no}", ttl = "1h", store = store, scope = "ser-12", fingerprint = none,
+                key = "{no}", ttl = "1h", store = store, scope = "ser-12", shared_scope, fingerprint = none,
                 schema = $schema, codec = $codec
             )]
             pub(super) async fn pay(
@@ -39,7 +39,7 @@ macro_rules! build {
             }
 
             #[idem::idempotent(
-                key = "{no}", ttl = "1h", store = store, scope = "ser-12.err", fingerprint = none,
+                key = "{no}", ttl = "1h", store = store, scope = "ser-12.err", shared_scope, fingerprint = none,
                 schema = $schema, codec = $codec, record_err = all
             )]
             pub(super) async fn declines(

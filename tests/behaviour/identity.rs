@@ -1,6 +1,6 @@
 //! Which functions share records.
 
-use idem::{MemoryStore, idempotent, key::RecordId, observe, store::Store};
+use idem::{Effect, ErrorKind, MemoryStore, idempotent, key::RecordId, observe, store::Store};
 use idem_test_support::Body;
 
 use crate::support::Failure;
@@ -156,7 +156,7 @@ async fn key_04_the_type_behind_an_impl_trait_is_part_of_the_function() {
 mod before {
     use super::*;
 
-    #[idempotent(key = "order:{no}", ttl = "1h", store = store, scope = "order.pay")]
+    #[idempotent(key = "order:{no}", ttl = "1h", store = store, scope = "order.pay", shared_scope)]
     pub(super) async fn pay(store: &MemoryStore, no: u64, body: &Body) -> Result<usize, Failure> {
         Ok(body.run().await)
     }
@@ -171,7 +171,7 @@ mod after {
     use super::*;
 
     /// The same function moved, renamed, and grown a type argument.
-    #[idempotent(key = "order:{number}", ttl = "1h", store = store, scope = "order.pay")]
+    #[idempotent(key = "order:{number}", ttl = "1h", store = store, scope = "order.pay", shared_scope)]
     pub(super) async fn pay_order<T: Send>(
         store: &MemoryStore,
         number: u64,
@@ -243,4 +243,71 @@ async fn key_05_scopes_key_texts_and_ids_are_golden() {
     // SHA-256 over version 1 and the length-prefixed parts, cut to 16 bytes.
     let fixed = RecordId::new("", "order.pay", &[], "order:7");
     assert_eq!(fixed.to_string(), "26ef6b9df5144a3d7d0e4c6529f16ce0");
+}
+
+mod one_scope {
+    //! Two functions that were given one scope, say by copying the attribute.
+    use super::*;
+
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "one_scope.pay")]
+    pub(super) async fn pay(store: &MemoryStore, no: u64) -> Result<f64, Failure> {
+        Ok(300.0)
+    }
+
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "one_scope.pay")]
+    pub(super) async fn refund(store: &MemoryStore, no: u64) -> Result<Option<u64>, Failure> {
+        Ok(None)
+    }
+
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "one_scope.old", shared_scope)]
+    pub(super) async fn old(store: &MemoryStore, no: u64) -> Result<u64, Failure> {
+        Ok(1)
+    }
+
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "one_scope.old", shared_scope)]
+    pub(super) async fn new(store: &MemoryStore, no: u64) -> Result<u64, Failure> {
+        Ok(2)
+    }
+}
+
+#[tokio::test]
+async fn two_functions_with_one_scope_are_refused_with_both_places() {
+    let store = MemoryStore::new();
+    assert_eq!(one_scope::pay(&store, 1).await.unwrap(), 300.0);
+    for _ in 0..2 {
+        let error = one_scope::refund(&store, 1).await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::DuplicateScope);
+        assert_eq!(error.effect(), Effect::None);
+        let text = error.to_string();
+        assert_eq!(text.matches("identity.rs:").count(), 2, "{text}");
+    }
+    assert_eq!(one_scope::pay(&store, 2).await.unwrap(), 300.0);
+}
+
+#[tokio::test]
+async fn two_functions_that_share_a_scope_on_purpose_share_their_records() {
+    let store = MemoryStore::new();
+    assert_eq!(one_scope::old(&store, 1).await.unwrap(), 1);
+    assert_eq!(one_scope::new(&store, 1).await.unwrap(), 1);
+}
+
+#[tokio::test]
+async fn two_functions_of_one_name_in_sibling_blocks_are_told_apart() {
+    let store = MemoryStore::new();
+    let first = {
+        #[idempotent(key = "{no}", ttl = "1h", store = store)]
+        async fn pay(store: &MemoryStore, no: u64) -> Result<u64, Failure> {
+            Ok(1)
+        }
+        pay(&store, 1).await
+    };
+    let second = {
+        #[idempotent(key = "{no}", ttl = "1h", store = store)]
+        async fn pay(store: &MemoryStore, no: u64) -> Result<u64, Failure> {
+            Ok(2)
+        }
+        pay(&store, 1).await
+    };
+    assert_eq!(first.unwrap(), 1);
+    assert_eq!(second.unwrap_err().kind(), ErrorKind::DuplicateScope);
 }

@@ -108,13 +108,13 @@ mod separate {
 mod shared {
     use super::*;
 
-    #[idempotent(key = "{id}", ttl = "1h", store = store, scope = "money")]
+    #[idempotent(key = "{id}", ttl = "1h", store = store, scope = "money", shared_scope)]
     pub(super) async fn pay(store: &MemoryStore, id: u64, body: &Body) -> Result<Receipt, Failure> {
         let run = body.run().await;
         Ok(Receipt { no: id, run })
     }
 
-    #[idempotent(key = "{id}", ttl = "1h", store = store, scope = "money")]
+    #[idempotent(key = "{id}", ttl = "1h", store = store, scope = "money", shared_scope)]
     pub(super) async fn refund(store: &MemoryStore, id: u64, body: &Body) -> Result<u64, Failure> {
         Ok(body.run().await as u64)
     }

@@ -223,11 +223,11 @@ async fn a8_the_payload_is_every_argument_the_chosen_ones_or_none() {
 /// Switching the check on or off does not turn recorded calls away.
 #[tokio::test]
 async fn a8_a_deployment_may_begin_to_compare_and_stop() {
-    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "a8", fingerprint = none)]
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "a8", shared_scope, fingerprint = none)]
     async fn unchecked(store: &MemoryStore, no: u64, n: u8) -> Result<u8, Failure> {
         Ok(n)
     }
-    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "a8")]
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "a8", shared_scope)]
     async fn checked(store: &MemoryStore, no: u64, n: u8) -> Result<u8, Failure> {
         Ok(n)
     }

@@ -149,11 +149,11 @@ async fn ip_07_in_a_transaction_a_final_error_is_kept_if_the_caller_commits() {
 
 #[tokio::test]
 async fn ip_07_a_build_that_records_no_errors_does_not_run_over_a_recorded_one() {
-    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "ip-07", record_err = all)]
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "ip-07", shared_scope, record_err = all)]
     async fn before(store: &MemoryStore, no: u64) -> Result<u8, Failure> {
         Err(declined())
     }
-    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "ip-07")]
+    #[idempotent(key = "{no}", ttl = "1h", store = store, scope = "ip-07", shared_scope)]
     async fn after(store: &MemoryStore, no: u64, body: &Body) -> Result<u8, Failure> {
         body.run().await;
         Ok(1)

@@ -181,6 +181,7 @@ async fn tx_05_eight_calls_on_one_sqlite_connection() {
     ttl = "1h",
     store = "tx",
     scope = "test.pay",
+    shared_scope,
     wait = "1s"
 )]
 async fn pay_within_a_second<B: Backend>(
@@ -192,7 +193,13 @@ async fn pay_within_a_second<B: Backend>(
     Ok(Receipt::of(id))
 }
 
-#[idempotent(key = "pay:{id}", ttl = "1h", store = "tx", scope = "test.pay")]
+#[idempotent(
+    key = "pay:{id}",
+    ttl = "1h",
+    store = "tx",
+    scope = "test.pay",
+    shared_scope
+)]
 async fn fails<B: Backend>(tx: &mut Tx<'_, B>, id: &str, cents: i64) -> Result<Receipt, Failure> {
     B::execute(tx, effect(id)).await?;
     Err(Failure::Business(id.to_owned()))

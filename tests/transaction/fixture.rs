@@ -382,7 +382,7 @@ async fn one_effect<B: Backend>(
     key = "pay:{id}",
     ttl = "1h",
     store = "tx",
-    scope = "test.pay",
+    scope = "test.pay", shared_scope,
     companion = pay_call
 )]
 pub(crate) async fn pay<B: Backend>(
@@ -395,7 +395,14 @@ pub(crate) async fn pay<B: Backend>(
 }
 
 /// The same operation; a duplicate of a running call is refused.
-#[idempotent(key = "pay:{id}", ttl = "1h", store = "tx", scope = "test.pay", reject)]
+#[idempotent(
+    key = "pay:{id}",
+    ttl = "1h",
+    store = "tx",
+    scope = "test.pay",
+    shared_scope,
+    reject
+)]
 pub(crate) async fn pay_now<B: Backend>(
     tx: &mut Tx<'_, B>,
     id: &str,

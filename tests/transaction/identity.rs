@@ -7,7 +7,13 @@ use crate::fixture::{Backend, Failure, Lite, Pg, Probe, Receipt, Tx, World, kind
 mod before {
     use super::{Backend, Failure, Probe, Receipt, Tx, idempotent};
 
-    #[idempotent(key = "pay:{id}", ttl = "1h", store = "tx", scope = "billing.pay")]
+    #[idempotent(
+        key = "pay:{id}",
+        ttl = "1h",
+        store = "tx",
+        scope = "billing.pay",
+        shared_scope
+    )]
     pub(super) async fn pay<B: Backend>(
         tx: &mut Tx<'_, B>,
         id: u64,
@@ -35,6 +41,7 @@ mod after {
         ttl = "7d",
         store = "within",
         scope = "billing.pay",
+        shared_scope,
         reject
     )]
     pub(super) async fn pay_order<B: Backend>(
@@ -280,11 +287,11 @@ async fn key_05_a_record_of_this_build_is_the_same<B: Backend>() {
 
 /// A check of the payload that is switched off, or on, answers from the records of before.
 async fn the_payload_check_can_be_switched<B: Backend>() {
-    #[idempotent(key = "{id}", ttl = "1h", store = "tx", scope = "switch", fingerprint = none)]
+    #[idempotent(key = "{id}", ttl = "1h", store = "tx", scope = "switch", shared_scope, fingerprint = none)]
     async fn off<B: Backend>(tx: &mut Tx<'_, B>, id: u64, cents: u64) -> Result<u64, Failure> {
         Ok(cents)
     }
-    #[idempotent(key = "{id}", ttl = "1h", store = "tx", scope = "switch")]
+    #[idempotent(key = "{id}", ttl = "1h", store = "tx", scope = "switch", shared_scope)]
     async fn on<B: Backend>(tx: &mut Tx<'_, B>, id: u64, cents: u64) -> Result<u64, Failure> {
         Ok(cents)
     }

@@ -266,6 +266,7 @@ async fn pg_01_the_winners_connection_dies() {
     ttl = "1h",
     store = "tx",
     scope = "test.pay",
+    shared_scope,
     wait = "300ms"
 )]
 async fn pay_soon(

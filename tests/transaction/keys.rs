@@ -56,8 +56,8 @@ async fn pg_04_nul_in_key_result_and_error<B: Backend>() {
     let world = World::<B>::new(2).await;
     for (n, text) in [
         "a\u{0}b",
-        "\u{0}",
-        "\u{1}\u{7f}\u{85}",
+        "\u{0}c",
+        "\u{1}\u{7f}\u{85}d",
         "a%00b",
         "a\\u0000b",
         "\u{10ffff}",

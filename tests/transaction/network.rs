@@ -45,7 +45,13 @@ impl Wire {
     }
 }
 
-#[idempotent(key = "pay:{id}", ttl = "1h", store = "tx", scope = "test.pay")]
+#[idempotent(
+    key = "pay:{id}",
+    ttl = "1h",
+    store = "tx",
+    scope = "test.pay",
+    shared_scope
+)]
 async fn fails(
     tx: &mut Tx<'_, Pg>,
     id: &str,

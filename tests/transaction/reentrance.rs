@@ -132,12 +132,24 @@ async fn ip_20_the_same_call_in_another_transaction() {
 /// Two databases have nothing to do with each other.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn ip_20_the_same_call_in_another_database_runs() {
-    #[idempotent(key = "both:{id}", ttl = "1h", store = "tx", scope = "test.both")]
+    #[idempotent(
+        key = "both:{id}",
+        ttl = "1h",
+        store = "tx",
+        scope = "test.both",
+        shared_scope
+    )]
     async fn second(tx: &mut Tx<'_, Lite>, id: &str) -> Result<Receipt, Failure> {
         Lite::execute(tx, effect(id)).await?;
         Ok(Receipt::of(id))
     }
-    #[idempotent(key = "both:{id}", ttl = "1h", store = "tx", scope = "test.both")]
+    #[idempotent(
+        key = "both:{id}",
+        ttl = "1h",
+        store = "tx",
+        scope = "test.both",
+        shared_scope
+    )]
     async fn first(tx: &mut Tx<'_, Pg>, id: &str, other: &World<Lite>) -> Result<Receipt, Failure> {
         Pg::execute(tx, effect(id)).await?;
         let mut theirs = other.begin().await;

@@ -276,7 +276,8 @@ async fn sl_02_purge_removes_exactly_the_expired<B: Backend>() {
     ttl = "50ms",
     tombstone = "30d",
     store = "tx",
-    scope = "test.grave"
+    scope = "test.grave",
+    shared_scope
 )]
 async fn buried<B: Backend>(
     tx: &mut Tx<'_, B>,
@@ -290,7 +291,7 @@ async fn buried<B: Backend>(
 
 #[idempotent(
     key = "grave:{id}", ttl = "50ms", tombstone = "forever", store = pool, tx = tx,
-    scope = "test.grave", fingerprint(id)
+    scope = "test.grave", shared_scope, fingerprint(id)
 )]
 async fn buried_alone<B: Backend>(
     pool: &Pool<B::Db>,

@@ -97,7 +97,13 @@ async fn a_running_call_is_seen_from_another_connection<B: Backend>() {
     assert_eq!(world.effects("a").await, 1);
 }
 
-#[idempotent(key = "pay:{id}", ttl = "1h", store = "tx", scope = "test.pay")]
+#[idempotent(
+    key = "pay:{id}",
+    ttl = "1h",
+    store = "tx",
+    scope = "test.pay",
+    shared_scope
+)]
 async fn fails<B: Backend>(tx: &mut Tx<'_, B>, id: &str) -> Result<Receipt, Failure> {
     Err(Failure::Business(id.to_owned()))
 }

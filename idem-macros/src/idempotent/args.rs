@@ -12,7 +12,7 @@ use crate::slot::Slot;
 use crate::suggest::{closest, did_you_mean, one_of};
 
 /// Every argument and how it is written, for messages.
-pub(super) const ARGUMENTS: [(&str, &str); 27] = [
+pub(super) const ARGUMENTS: [(&str, &str); 28] = [
     (
         "key",
         "`key = \"order:{req.order_no}\"` or `key(req.order_no)`",
@@ -34,6 +34,7 @@ pub(super) const ARGUMENTS: [(&str, &str); 27] = [
         "`tx = tx`, the name under which the body sees the framework's transaction",
     ),
     ("scope", "`scope = \"order.create\"`"),
+    ("shared_scope", "`shared_scope` alone, beside `scope`"),
     (
         "fingerprint",
         "`fingerprint(req.amount)` or `fingerprint = none`",
@@ -123,6 +124,7 @@ pub(super) struct RawArgs {
     pub(super) tombstone: Slot<Tombstone>,
     pub(super) tx: Slot<Ident>,
     pub(super) scope: Slot<LitStr>,
+    pub(super) shared_scope: Slot<()>,
     pub(super) fingerprint: Slot<Fingerprint>,
     pub(super) wait: Slot<u64>,
     pub(super) reject: Slot<()>,
@@ -264,6 +266,7 @@ impl RawArgs {
             "tombstone" => self.tombstone.set(name, values::tombstone(arg), errors),
             "tx" => self.tx.set(name, values::name(arg), errors),
             "scope" => self.scope.set(name, values::scope(arg), errors),
+            "shared_scope" => self.shared_scope.set(name, values::flag(arg), errors),
             "fingerprint" => self.fingerprint.set(name, values::fingerprint(arg), errors),
             "wait" => self.wait.set(name, values::wait(arg), errors),
             "reject" => self.reject.set(name, values::flag(arg), errors),

@@ -45,6 +45,8 @@ pub(super) struct Companion {
 /// Everything that does not depend on the call.
 pub(super) struct Operation {
     pub(super) scope: Option<String>,
+    /// Other functions have this scope as well.
+    pub(super) shared_scope: bool,
     pub(super) ttl: Ttl,
     pub(super) tombstone: Option<Tombstone>,
     pub(super) in_progress: Option<InProgress>,

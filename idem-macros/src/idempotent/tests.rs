@@ -178,7 +178,7 @@ fn the_arguments_become_the_operation() {
         out.must_have(part);
     }
     let plain = expand(ARGS, ITEM);
-    plain.must_have("Scope::derived()).retention_millis(604800000u64);");
+    plain.must_have("Scope::derived()).retention_millis(604800000u64).unique_scope();");
 }
 
 #[test]

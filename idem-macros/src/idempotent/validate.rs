@@ -118,9 +118,18 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
             "the outcome is kept for ever (`ttl = \"never\"`): there is no time after it for a tombstone",
         );
     }
+    if let Some(shared) = args.shared_scope.given()
+        && args.scope.is_absent()
+    {
+        errors.at(
+            shared.name,
+            "`shared_scope` needs `scope`: which name do the functions share, as in `scope = \"order.create\"`?",
+        );
+    }
     only_with_a_lease(args, errors);
     Some(Operation {
         scope: args.scope.value().map(syn::LitStr::value),
+        shared_scope: args.shared_scope.given().is_some(),
         ttl: ttl?.clone(),
         tombstone: args.tombstone.value().copied(),
         in_progress,

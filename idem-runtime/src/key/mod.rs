@@ -10,11 +10,13 @@ mod builder;
 mod part;
 mod record_id;
 mod scope;
+mod unique_scope;
 
 pub use builder::{KeyBuilder, KeyWriter, MAX_KEY_BYTES};
 pub use part::KeyPart;
 pub use record_id::RecordId;
 pub use scope::{MAX_SCOPE_CHARS, Scope};
+pub(crate) use unique_scope::UniqueScope;
 
 /// A finished key: its canonical text.
 ///

@@ -184,7 +184,7 @@ async fn ttl_09_a_purge_takes_what_is_over_and_nothing_else() {
     assert_eq!(db.number(level).await, 1);
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = "50ms", tombstone = "30d", store = "tx")]
 async fn buried(
     tx: &mut MySqlTransaction<'_>,
@@ -195,7 +195,7 @@ async fn buried(
     body.run(tx, no, cents).await
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = "50ms", tombstone = "forever", store = pool, tx = tx)]
 async fn buried_alone(pool: &MySqlPool, no: &str, cents: i64, body: Body) -> Result<i64, PayError> {
     body.run(tx, no, cents).await

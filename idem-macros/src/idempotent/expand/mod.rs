@@ -31,6 +31,7 @@ fn function(plan: &Plan) -> TokenStream {
         None => quote_spanned!(ours()=> derived()),
     };
     let operation = descriptor::operation(&plan.operation, &plan.mode, &scope, private);
+    let unique = (!plan.operation.shared_scope).then(|| quote_spanned!(ours()=> .unique_scope()));
     let call = descriptor::call(plan, private);
     let keep = answer::keep(plan);
     let contract = contract::contract(plan, private);
@@ -42,7 +43,7 @@ fn function(plan: &Plan) -> TokenStream {
         #[allow(dead_code)]
         fn __idem_here() {}
         #[allow(dead_code)]
-        static __IDEM_OPERATION: #private::Operation = #operation;
+        static __IDEM_OPERATION: #private::Operation = #operation #unique;
         #keep
         let __idem_contract = #contract;
         let __idem_call = match { #call } {
