@@ -20,6 +20,13 @@ pub struct TxRun {
     running: Running,
 }
 
+#[cfg(feature = "tiered")]
+impl TxRun {
+    pub(super) fn owner(&self) -> Owner {
+        self.running.owner()
+    }
+}
+
 impl Run for TxRun {
     fn driver(&self) -> Driver {
         Driver::in_transaction(self.call.id())

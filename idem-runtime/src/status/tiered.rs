@@ -26,8 +26,8 @@ impl<D: Dialect, F: Front> Asked for OverPool<'_, D, F> {
 }
 
 /// A record that is forgotten in a transaction is gone with its commit. The front keeps copies out
-/// for [`BARRIER`](crate::store::tiered::BARRIER); where the commit may come later than that, call
-/// [`Tier::remove`](crate::store::tiered::Tier::remove) after it.
+/// for [`BARRIER`](crate::store::tiered::BARRIER); where the commit may come later than that, note it
+/// ([`OverTx::noting`]), or call [`Tier::remove`](crate::store::tiered::Tier::remove) after it.
 impl<D: Dialect, F: Front> Asked for OverTx<'_, '_, '_, D, F> {
     fn namespace(&self) -> &str {
         self.tier.records.namespace_str()
@@ -40,6 +40,9 @@ impl<D: Dialect, F: Front> Asked for OverTx<'_, '_, '_, D, F> {
     async fn remove(&mut self, id: RecordId) -> Result<bool, Error> {
         let removed = remove_inside::<D>(self.tx, &self.tier.records, id).await;
         self.tier.remove(id).await;
+        if let Some(after) = self.after {
+            after.note().forgotten.push(id);
+        }
         removed
     }
 }

@@ -34,20 +34,47 @@ impl Kept {
 ///
 /// The record's own end is known by the store's clock only. Counted from the moment before the store
 /// was asked, the time that it said was left ends here no later than there.
+///
+/// It also says when the store was asked: a front refuses a copy that was read so long ago that the
+/// record may have been forgotten since.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Until(Option<Instant>);
+pub struct Until {
+    end: Option<Instant>,
+    asked_at: Option<Instant>,
+}
 
 /// What the coarsest clock of a store may round away.
 const ROUNDED: Duration = Duration::from_millis(1);
 
 impl Until {
     /// Until it is removed.
-    pub const FOREVER: Self = Self(None);
+    pub const FOREVER: Self = Self {
+        end: None,
+        asked_at: None,
+    };
 
     /// Until this moment.
     #[must_use]
     pub const fn at(end: Instant) -> Self {
-        Self(Some(end))
+        Self {
+            end: Some(end),
+            asked_at: None,
+        }
+    }
+
+    /// The same end of a record that was asked for at `asked_at`.
+    #[must_use]
+    pub const fn asked_at(self, asked_at: Instant) -> Self {
+        Self {
+            end: self.end,
+            asked_at: Some(asked_at),
+        }
+    }
+
+    /// How long ago the record was asked for; `None` where nobody said.
+    #[must_use]
+    pub fn asked_ago(self) -> Option<Duration> {
+        self.asked_at.map(|at| at.elapsed())
     }
 
     /// The end of a record that was asked for at `asked_at`; `None` if it is not known.
@@ -55,7 +82,7 @@ impl Until {
     pub fn of(asked_at: Instant, left: Left) -> Option<Self> {
         match left {
             Left::For(left) => Some(Self::after(asked_at, left)),
-            Left::Forever => Some(Self::FOREVER),
+            Left::Forever => Some(Self::FOREVER.asked_at(asked_at)),
             Left::Unknown => None,
         }
     }
@@ -65,35 +92,37 @@ impl Until {
     pub fn recorded(asked_at: Instant, retention: Retention) -> Self {
         match retention.millis() {
             Some(millis) => Self::after(asked_at, Duration::from_millis(millis)),
-            None => Self::FOREVER,
+            None => Self::FOREVER.asked_at(asked_at),
         }
     }
 
     /// The same for a database's own reckoning; negative is over, `None` has no end.
     #[cfg(feature = "_sqlx")]
     pub(crate) fn left_micros(asked_at: Instant, left: Option<i64>) -> Self {
-        left.map_or(Self::FOREVER, |micros| {
+        left.map_or(Self::FOREVER.asked_at(asked_at), |micros| {
             let left = Duration::from_micros(u64::try_from(micros).unwrap_or(0));
             Self::after(asked_at, left)
         })
     }
 
     fn after(asked_at: Instant, left: Duration) -> Self {
-        let end = asked_at.checked_add(left.saturating_sub(ROUNDED));
-        // Beyond what this clock can count nothing ends while this process runs.
-        Self(end)
+        Self {
+            // Beyond what this clock can count nothing ends while this process runs.
+            end: asked_at.checked_add(left.saturating_sub(ROUNDED)),
+            asked_at: Some(asked_at),
+        }
     }
 
     /// The moment, if there is one.
     #[must_use]
     pub const fn instant(self) -> Option<Instant> {
-        self.0
+        self.end
     }
 
     /// Whether that is past.
     #[must_use]
     pub fn is_over(self) -> bool {
-        self.0.is_some_and(|end| end <= Instant::now())
+        self.end.is_some_and(|end| end <= Instant::now())
     }
 }
 
@@ -111,7 +140,7 @@ mod tests {
         assert!(Until::of(asked, Left::For(Duration::ZERO)).is_some_and(Until::is_over));
         assert_eq!(
             Until::of(asked, Left::For(Duration::MAX)),
-            Some(Until::FOREVER)
+            Some(Until::FOREVER.asked_at(asked))
         );
     }
 }

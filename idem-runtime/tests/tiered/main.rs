@@ -8,8 +8,10 @@
     reason = "a test that cannot go on panics"
 )]
 
+mod committed;
 mod down;
 mod expiry;
+mod late;
 mod laws;
 mod leased;
 mod memory;

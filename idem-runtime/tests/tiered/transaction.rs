@@ -117,7 +117,7 @@ async fn what_is_noted_is_put_after_the_commit() {
     }
     assert!(tier.front().is_empty());
     tx.commit().await.unwrap();
-    after.committed().await;
+    after.committed(&pool).await;
     assert_eq!(tier.front().len(), 2);
     let proxy = database.proxy();
     let watched = database.pool_through(&proxy, 1);
@@ -253,7 +253,7 @@ mod sqlite {
         let mut tx = pool.begin_with("BEGIN IMMEDIATE").await.unwrap();
         assert_eq!(over_sqlite(&tier, &mut tx, &after, 3).await, 3);
         tx.commit().await.unwrap();
-        after.committed().await;
+        after.committed(&pool).await;
         assert_eq!(tier.front().len(), 1);
     }
 }

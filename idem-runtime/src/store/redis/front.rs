@@ -1,3 +1,5 @@
+//! Copies in Redis, for all processes.
+
 use std::time::Duration;
 
 use ::redis::{Cmd, Value};
@@ -9,7 +11,7 @@ use crate::clock::Moment;
 use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
-use crate::store::tiered::{BARRIER, Front};
+use crate::store::tiered::{BARRIER, Front, is_late};
 use crate::store::{Kept, Until};
 
 /// How long a [`RedisFront`] answers from one copy unless it is told otherwise.
@@ -25,7 +27,7 @@ const MARGIN: Duration = Duration::from_millis(100);
 const VERSION: u8 = 1;
 const KEPT: u8 = b'K';
 const REMOVED: u8 = b'R';
-const HEAD: usize = 27;
+const HEAD: usize = 43;
 
 /// Copies in Redis, for all processes: one plain `GET` a replay, one `SET` with an end a copy.
 ///
@@ -104,7 +106,7 @@ impl Front for RedisFront {
     async fn get(&self, id: RecordId) -> Result<Option<Kept>, Error> {
         let key = self.key(id);
         let answer = self.send(&key, command(&[b"GET", &key])).await?;
-        read(answer)
+        read(answer, id)
     }
 
     async fn get_to_copy(&self, id: RecordId) -> Result<Option<(Kept, Until)>, Error> {
@@ -124,7 +126,7 @@ impl Front for RedisFront {
             return Ok(None);
         };
         let until = Until::at(asked_at + Duration::from_millis(millis.saturating_sub(1)));
-        Ok(read(value)?.map(|kept| (kept, until)))
+        Ok(read(value, id)?.map(|kept| (kept, until)))
     }
 
     async fn put(&self, id: RecordId, kept: &Kept, until: Until) -> Result<(), Error> {
@@ -136,9 +138,19 @@ impl Front for RedisFront {
         let Ok(millis @ 1..) = u64::try_from(left.as_millis()) else {
             return Ok(());
         };
+        if is_late(until) {
+            return Ok(());
+        }
         let (key, millis) = (self.key(id), millis.to_string());
         // What keeps copies out for a while is not written over, nor is a copy that is there.
-        let put = command(&[b"SET", &key, &write(kept), b"PX", millis.as_bytes(), b"NX"]);
+        let put = command(&[
+            b"SET",
+            &key,
+            &write(id, kept),
+            b"PX",
+            millis.as_bytes(),
+            b"NX",
+        ]);
         self.send(&key, put).await.map(|_| ())
     }
 
@@ -158,10 +170,11 @@ fn command(parts: &[&[u8]]) -> Cmd {
     command
 }
 
-/// Version, kind, payload's digest, moment of recording (zero if it is not known), envelope.
-fn write(kept: &Kept) -> Vec<u8> {
+/// Version, kind, record, payload's digest, moment of recording (zero if it is not known), envelope.
+fn write(id: RecordId, kept: &Kept) -> Vec<u8> {
     let mut value = Vec::with_capacity(HEAD + kept.outcome.len());
     value.extend_from_slice(&[VERSION, KEPT]);
+    value.extend_from_slice(id.as_bytes());
     value.extend_from_slice(kept.fingerprint.as_bytes());
     let recorded_at = kept.recorded_at.map_or(0, Moment::as_millis);
     value.extend_from_slice(&recorded_at.to_be_bytes());
@@ -169,8 +182,8 @@ fn write(kept: &Kept) -> Vec<u8> {
     value
 }
 
-/// What another version wrote, or anybody else, is as good as nothing.
-fn read(answer: Value) -> Result<Option<Kept>, Error> {
+/// What another version wrote, or anybody else, or for another record, is as good as nothing.
+fn read(answer: Value, id: RecordId) -> Result<Option<Kept>, Error> {
     let value = match answer {
         Value::BulkString(value) => value,
         Value::Nil => return Ok(None),
@@ -179,12 +192,12 @@ fn read(answer: Value) -> Result<Option<Kept>, Error> {
     let Some(head) = value.first_chunk::<HEAD>() else {
         return Ok(None);
     };
-    if head[..2] != [VERSION, KEPT] {
+    if head[..2] != [VERSION, KEPT] || head[2..18] != *id.as_bytes() {
         return Ok(None);
     }
     let (mut fingerprint, mut recorded_at) = ([0; 17], [0; 8]);
-    fingerprint.copy_from_slice(&head[2..19]);
-    recorded_at.copy_from_slice(&head[19..]);
+    fingerprint.copy_from_slice(&head[18..35]);
+    recorded_at.copy_from_slice(&head[35..]);
     let recorded_at = Some(u64::from_be_bytes(recorded_at)).filter(|millis| *millis != 0);
     Ok(Some(Kept::new(
         Fingerprint::from_bytes(fingerprint),
@@ -200,15 +213,18 @@ mod tests {
     #[test]
     fn a_copy_reads_back_and_anything_else_is_none() {
         let fingerprint = Fingerprint::from_bytes([7; 17]);
+        let [id, other] = [1, 2].map(|byte| RecordId::from_bytes([byte; 16]));
         for recorded_at in [None, Some(Moment::from_millis(5))] {
             for outcome in [b"".as_slice(), b"\0outcome"] {
                 let kept = Kept::new(fingerprint, Bytes::from_static(outcome), recorded_at);
-                let back = read(Value::BulkString(write(&kept)));
-                assert_eq!(back.ok().flatten(), Some(kept));
+                let back = read(Value::BulkString(write(id, &kept)), id);
+                assert_eq!(back.ok().flatten(), Some(kept.clone()));
+                let another = read(Value::BulkString(write(other, &kept)), id);
+                assert!(matches!(another, Ok(None)));
             }
         }
-        for other in [&[][..], &[VERSION, REMOVED], &[9; 40], &[VERSION; 5]] {
-            let none = read(Value::BulkString(other.to_vec()));
+        for other in [&[][..], &[VERSION, REMOVED], &[9; 60], &[VERSION; 5]] {
+            let none = read(Value::BulkString(other.to_vec()), id);
             assert!(matches!(none, Ok(None)), "{other:?}");
         }
     }

@@ -193,6 +193,15 @@ pub trait Watched: Database {
         id: RecordId,
     ) -> impl Future<Output = Result<Option<(Row, Option<Moment>)>, sqlx::Error>> + Send;
 
+    /// The rows of `ids` as they are committed, whatever the session's level, in one statement made of
+    /// the statement `status`.
+    #[cfg_attr(not(feature = "tiered"), allow(dead_code))]
+    fn committed(
+        conn: &mut Self::Connection,
+        sql: &SqlStr,
+        ids: &[RecordId],
+    ) -> impl Future<Output = Result<Vec<Row>, sqlx::Error>> + Send;
+
     /// Who is, or may be, at the record. `inside`: asked in a transaction, which must stay as it is.
     fn at_it(
         conn: &mut Self::Connection,

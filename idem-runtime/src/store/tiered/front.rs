@@ -34,7 +34,8 @@ pub trait Front: Clone + Send + Sync + 'static {
         id: RecordId,
     ) -> impl Future<Output = Result<Option<(Kept, Until)>, Error>> + Send;
 
-    /// Holds a copy until then at the latest.
+    /// Holds a copy until then at the latest, unless it was asked for [`LATEST`](super::LATEST) ago
+    /// or earlier ([`Until::asked_ago`]).
     ///
     /// # Errors
     /// It cannot be asked; unknown whether it holds the copy.

@@ -7,7 +7,7 @@ use crate::error::Error;
 use crate::key::RecordId;
 use crate::store::{Kept, Until};
 
-use super::Front;
+use super::{Front, is_late};
 
 /// How long a remote front is waited for, and when it is no longer asked.
 #[derive(Clone, Copy, Debug)]
@@ -83,11 +83,13 @@ impl<F: Front> Guarded<F> {
     }
 
     pub(super) async fn get_to_copy(&self, id: RecordId) -> Option<(Kept, Until)> {
-        self.within(self.front.get_to_copy(id)).await.flatten()
+        let asked_at = Instant::now();
+        let found = self.within(self.front.get_to_copy(id)).await.flatten();
+        found.map(|(kept, until)| (kept, until.asked_at(asked_at)))
     }
 
     pub(super) async fn put(&self, id: RecordId, kept: &Kept, until: Until) {
-        if !until.is_over() {
+        if !until.is_over() && !is_late(until) {
             let _ = self.within(self.front.put(id, kept, until)).await;
         }
     }

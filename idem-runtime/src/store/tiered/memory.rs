@@ -1,13 +1,16 @@
+//! Copies in this process's memory, bounded by bytes.
+
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use quick_cache::Weighter;
 use quick_cache::sync::Cache;
 
 use super::clock::End;
-use super::{BARRIER, Front};
+use super::{BARRIER, Front, is_late};
 use crate::error::Error;
 use crate::key::RecordId;
 use crate::store::{Kept, Until};
@@ -35,14 +38,48 @@ pub struct MemoryFront {
 struct Inner {
     cache: Cache<RecordId, Entry, ByBytes>,
     max_age: Duration,
-    /// Putting looks before it writes.
-    putting: Mutex<()>,
+    /// Locked while a copy is put or removed.
+    removed: Mutex<Removed>,
+}
+
+/// Records that were removed, whose copies are kept out. Not in the cache, where copies of others
+/// would evict them.
+#[derive(Default)]
+struct Removed {
+    until: HashMap<RecordId, Instant>,
+    /// The same in the order of their ends, with one entry for each removal.
+    queue: VecDeque<(Instant, RecordId)>,
+}
+
+impl Removed {
+    fn keep_out(&mut self, id: RecordId) {
+        let now = Instant::now();
+        self.drop_over(now);
+        self.until.insert(id, now + BARRIER);
+        self.queue.push_back((now + BARRIER, id));
+    }
+
+    fn keeps_out(&mut self, id: RecordId) -> bool {
+        self.drop_over(Instant::now());
+        self.until.contains_key(&id)
+    }
+
+    fn drop_over(&mut self, now: Instant) {
+        while let Some((end, id)) = self.queue.front().copied()
+            && end <= now
+        {
+            self.queue.pop_front();
+            // Unless it was removed again since.
+            if self.until.get(&id) == Some(&end) {
+                self.until.remove(&id);
+            }
+        }
+    }
 }
 
 #[derive(Clone)]
 struct Entry {
-    /// `None`: nothing is to be put here yet.
-    kept: Option<Kept>,
+    kept: Kept,
     end: End,
 }
 
@@ -54,8 +91,7 @@ const OVERHEAD: usize = size_of::<RecordId>() + size_of::<Entry>() + 64;
 
 impl Weighter<RecordId, Entry> for ByBytes {
     fn weight(&self, _: &RecordId, entry: &Entry) -> u64 {
-        let outcome = entry.kept.as_ref().map_or(0, |kept| kept.outcome.len());
-        (OVERHEAD + outcome) as u64
+        (OVERHEAD + entry.kept.outcome.len()) as u64
     }
 }
 
@@ -77,7 +113,7 @@ impl MemoryFront {
             inner: Arc::new(Inner {
                 cache: Cache::with_weighter(entries, bytes, ByBytes),
                 max_age,
-                putting: Mutex::new(()),
+                removed: Mutex::default(),
             }),
         }
     }
@@ -121,16 +157,9 @@ impl MemoryFront {
         self.inner.cache.remove_if(&id, |entry| entry.end.is_over());
     }
 
-    /// Writes unless something is to keep it out.
-    fn write(&self, id: RecordId, entry: Entry, over: impl FnOnce(&Entry) -> bool) {
-        let _turn = self
-            .inner
-            .putting
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner);
-        if self.live(id).is_none_or(|at| over(&at)) {
-            self.inner.cache.insert(id, entry);
-        }
+    fn removed(&self) -> MutexGuard<'_, Removed> {
+        let removed = self.inner.removed.lock();
+        removed.unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -139,37 +168,39 @@ impl Front for MemoryFront {
 
     #[inline]
     async fn get(&self, id: RecordId) -> Result<Option<Kept>, Error> {
-        Ok(self.live(id).and_then(|entry| entry.kept))
+        Ok(self.live(id).map(|entry| entry.kept))
     }
 
     async fn get_to_copy(&self, id: RecordId) -> Result<Option<(Kept, Until)>, Error> {
-        let entry = self.live(id);
-        Ok(entry.and_then(|entry| {
+        Ok(self.live(id).map(|entry| {
             let until = entry.end.instant().map_or(Until::FOREVER, Until::at);
-            Some((entry.kept?, until))
+            (entry.kept, until)
         }))
     }
 
     async fn put(&self, id: RecordId, kept: &Kept, until: Until) -> Result<(), Error> {
         let entry = Entry {
-            kept: Some(Kept {
+            kept: Kept {
                 // Of its own, so that it does not keep a larger buffer alive, and weighs what it
                 // says.
                 outcome: Bytes::copy_from_slice(&kept.outcome),
                 ..kept.clone()
-            }),
+            },
             end: End::of(until.instant(), self.inner.max_age),
         };
-        self.write(id, entry, |at| at.kept.is_some());
+        // Whether it is late is asked under the lock: no removal is over that came after its record
+        // was read.
+        let mut removed = self.removed();
+        if !is_late(until) && !removed.keeps_out(id) {
+            self.inner.cache.insert(id, entry);
+        }
         Ok(())
     }
 
     async fn remove(&self, id: RecordId) -> Result<(), Error> {
-        let nothing = Entry {
-            kept: None,
-            end: End::of(None, BARRIER),
-        };
-        self.write(id, nothing, |_| true);
+        let mut removed = self.removed();
+        removed.keep_out(id);
+        self.inner.cache.remove(&id);
         Ok(())
     }
 }

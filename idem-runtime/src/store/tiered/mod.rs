@@ -9,7 +9,8 @@
 //! * by a repeat that has read a *committed* record. A record that was read in the very transaction
 //!   that wrote it is none: that transaction may still be rolled back;
 //! * after the commit, where the transaction is the framework's own ([`Tier::pool`]);
-//! * after the commit, by [`AfterCommit`], where the transaction is the caller's ([`Tier::over`]).
+//! * after the commit, by [`AfterCommit`], where the transaction is the caller's ([`Tier::over`]): it
+//!   reads the records back, and puts only those that are there.
 //!
 //! So a transaction that is rolled back leaves no mark in it.
 //!
@@ -20,7 +21,7 @@
 //! # Forgetting
 //! [`Tier::forget`] and `forget` of a [`Tiered`] store remove the record first and then the copy, and
 //! keep copies out for [`BARRIER`] afterwards: a repeat that had just read the record cannot put it
-//! back. A front in the memory of *another* process is not reached: it may replay a forgotten
+//! back, and one that read it [`LATEST`] ago or earlier cannot put it anywhere. A front in the memory of *another* process is not reached: it may replay a forgotten
 //! outcome until its `max_age` is over.
 //!
 //! # One front, one set of records
@@ -68,6 +69,15 @@ pub use sql::{AfterCommit, OverPool, OverTx};
 pub use stack::Stack;
 pub use tier::Tier;
 
-/// For how long a front takes no copy of a record that was removed: longer than anybody takes from
-/// reading a record to putting it here.
+/// For how long a front takes no copy of a record that was removed. A copy that was read
+/// [`LATEST`] ago or earlier is refused at any time, so that none of a forgotten record comes later.
 pub const BARRIER: Duration = Duration::from_secs(10);
+
+/// How long after its record was read a copy is still taken: half of the [`BARRIER`], so that a
+/// request may be under way to the front for the other half.
+pub const LATEST: Duration = Duration::from_secs(5);
+
+/// Whether a copy was read too long ago: its record may have been forgotten since.
+pub(crate) fn is_late(until: crate::store::Until) -> bool {
+    until.asked_ago().is_some_and(|ago| ago >= LATEST)
+}

@@ -1,12 +1,15 @@
+//! A transaction or a pool behind a front.
+
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use sqlx::{Pool, Transaction};
 
 use super::{Front, Tier};
 use crate::error::Error;
 use crate::key::RecordId;
+use crate::protocol::Owner;
 use crate::store::sql::{Asked, Dialect, Fill, OwnPool, Records};
 use crate::store::{Kept, Until};
 
@@ -47,7 +50,7 @@ impl<F: Front> Tier<F> {
         OverPool { tier: self, pool }
     }
 
-    /// Takes outcomes of first runs until the caller's transaction is committed.
+    /// Notes first runs until the caller's transaction is committed.
     pub fn after_commit(&self) -> AfterCommit<F> {
         AfterCommit {
             tier: self.clone(),
@@ -80,7 +83,8 @@ impl<D: Dialect, F: Front> OverPool<'_, D, F> {
 }
 
 impl<'t, D: Dialect, F: Front> OverTx<'t, '_, '_, D, F> {
-    /// Notes the outcome of a first run, to be put into the front once the transaction is committed:
+    /// Notes a first run, whose outcome is put into the front once it is committed
+    /// ([`AfterCommit::committed`]), and a record that is forgotten:
     /// `store = "self.front.over(tx).noting(after)"`.
     #[must_use]
     pub fn noting(mut self, after: &'t AfterCommit<F>) -> Self {
@@ -89,8 +93,12 @@ impl<'t, D: Dialect, F: Front> OverTx<'t, '_, '_, D, F> {
     }
 }
 
-/// The outcomes of first runs in one transaction of the caller's, which belong into the front once it
-/// is committed, and nowhere if it is not.
+/// The first runs in one transaction of the caller's, whose outcomes belong into the front once it is
+/// committed, and nowhere if it is not.
+///
+/// A commit that was acknowledged proves nothing about a call in it: its savepoint may have been
+/// rolled back, or the database may have ended the transaction after a statement whose error nobody
+/// looked at. So [`committed`](Self::committed) reads the records back.
 ///
 /// ```no_run
 /// # #[cfg(feature = "postgres")]
@@ -101,38 +109,28 @@ impl<'t, D: Dialect, F: Front> OverTx<'t, '_, '_, D, F> {
 /// let after = front.after_commit();
 /// let tx = pool.begin().await?;
 /// // … calls with store = "front.over(tx).noting(&after)" …
-/// tx.commit().await?; // an error, or a commit whose answer is lost: nothing is put
-/// after.committed().await;
+/// tx.commit().await?;
+/// after.committed(&pool).await;
 /// # Ok(()) }
 /// ```
 #[derive(Debug)]
 #[must_use = "without `committed` the outcomes reach the front only with their first repeats"]
 pub struct AfterCommit<F> {
-    tier: Tier<F>,
-    noted: Mutex<Vec<(RecordId, Kept, Until)>>,
+    pub(crate) tier: Tier<F>,
+    pub(crate) noted: Mutex<Noted>,
 }
 
-impl<F: Front> AfterCommit<F> {
-    pub(crate) fn note(&self, id: RecordId, kept: Kept, until: Until) {
-        let mut noted = self.noted.lock().unwrap_or_else(PoisonError::into_inner);
-        noted.push((id, kept, until));
-    }
+/// What a transaction did to records.
+#[derive(Debug, Default)]
+pub(crate) struct Noted {
+    /// By whom each was completed.
+    pub(crate) completed: Vec<(RecordId, Owner)>,
+    pub(crate) forgotten: Vec<RecordId>,
+}
 
-    /// The transaction is committed: puts the outcomes into the front.
-    ///
-    /// Never call it before the commit has been acknowledged: the front would answer with outcomes
-    /// that the database does not have.
-    ///
-    /// # Cancel safety
-    /// Some may be put and others not; they follow with their first repeats.
-    pub async fn committed(self) {
-        let noted = self
-            .noted
-            .into_inner()
-            .unwrap_or_else(PoisonError::into_inner);
-        for (id, kept, until) in noted {
-            self.tier.put(id, &kept, until).await;
-        }
+impl<F> AfterCommit<F> {
+    pub(crate) fn note(&self) -> MutexGuard<'_, Noted> {
+        self.noted.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

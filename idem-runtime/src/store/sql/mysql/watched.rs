@@ -24,6 +24,23 @@ impl Watched for MySql {
         row.map(|row| read(&row, asked_at)).transpose()
     }
 
+    async fn committed(
+        conn: &mut MySqlConnection,
+        sql: &SqlStr,
+        ids: &[RecordId],
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        // As below; and the level must not be left to the session, which may read what is not
+        // committed.
+        let ids: Vec<_> = ids.iter().map(|id| format!("X'{id}'")).collect();
+        let sql = sql
+            .as_str()
+            .replace("id = ?", &format!("id IN ({})", ids.join(",")));
+        let asked_at = Instant::now();
+        let sql = format!("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; {sql}");
+        let rows = sqlx::raw_sql(AssertSqlSafe(sql)).fetch_all(conn).await?;
+        rows.iter().map(|row| from_row(row, asked_at)).collect()
+    }
+
     async fn at_it(
         conn: &mut MySqlConnection,
         sql: &SqlStr,

@@ -3,7 +3,7 @@
 use std::time::Instant;
 
 use sqlx::postgres::Postgres;
-use sqlx::{PgConnection, Row as _, SqlStr};
+use sqlx::{AssertSqlSafe, PgConnection, Row as _, SqlStr};
 
 use super::{from_row, micros, newest, uuid};
 use crate::clock::Moment;
@@ -31,6 +31,19 @@ impl Watched for Postgres {
         let rows = ask.fetch_all(conn).await?;
         let read = |row: &_| Ok((from_row(row, asked_at)?, micros(row, 8)?.map(moment)));
         newest(&rows, read, |(row, _)| row)
+    }
+
+    async fn committed(
+        conn: &mut PgConnection,
+        sql: &SqlStr,
+        ids: &[RecordId],
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let sql = sql.as_str().replace("id = $1", "id = ANY($1)");
+        let ids: Vec<_> = ids.iter().map(|id| uuid(*id)).collect();
+        let asked_at = Instant::now();
+        let ask = sqlx::query(AssertSqlSafe(sql)).bind(ids);
+        let rows = ask.fetch_all(conn).await?;
+        rows.iter().map(|row| from_row(row, asked_at)).collect()
     }
 
     async fn at_it(

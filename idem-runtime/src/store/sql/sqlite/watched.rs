@@ -31,6 +31,21 @@ impl Watched for Sqlite {
         )))
     }
 
+    async fn committed(
+        conn: &mut SqliteConnection,
+        sql: &SqlStr,
+        ids: &[RecordId],
+    ) -> Result<Vec<Row>, sqlx::Error> {
+        let ids: Vec<_> = ids.iter().map(|id| format!("X'{id}'")).collect();
+        let sql = sql
+            .as_str()
+            .replace("id = ?1", &format!("id IN ({})", ids.join(",")));
+        let asked_at = Instant::now();
+        let ask = sqlx::query(AssertSqlSafe(sql)).persistent(false);
+        let rows = ask.fetch_all(conn).await?;
+        rows.iter().map(|row| from_row(row, asked_at)).collect()
+    }
+
     /// Takes the writer's place for a moment, without waiting for it.
     async fn at_it(
         conn: &mut SqliteConnection,
