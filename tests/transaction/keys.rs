@@ -284,7 +284,10 @@ async fn a_strangers_advisory_lock_only_delays() {
     let mut stranger = world.backend.0.connect().await;
     for id in ["done", "new"] {
         let record = idem::key::RecordId::new("", "test.pay", &[], &format!("pay:{id}"));
-        let lock = format!("SELECT pg_advisory_lock({})", record.lock_number());
+        let lock = format!(
+            "SELECT pg_advisory_lock({} # 'idem_record'::regclass::oid::int8)",
+            record.lock_number()
+        );
         Pg::execute(&mut stranger, lock).await.unwrap();
     }
     // A replay needs no lock.

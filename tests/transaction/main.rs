@@ -12,6 +12,7 @@ mod fixture;
 
 mod body;
 mod caller;
+mod circles;
 mod dropped;
 mod identity;
 mod isolation;
@@ -23,4 +24,5 @@ mod reentrance;
 mod retention;
 mod status;
 mod storm;
+mod tables;
 mod take_over;

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use sqlx::Transaction;
+use tokio::time::Instant;
 
 use super::backoff::Backoff;
 use super::{Access, Driver, InTransaction, Replay, Run, Settlement, Step, call_path};
@@ -90,7 +91,19 @@ pub(super) async fn look<D: Dialect>(
     call: &Call,
     owner: Owner,
 ) -> Result<Look, Error> {
-    let mut found = look_once::<D>(conn, records, call, owner).await?;
+    looked::<D>(conn, records, call, owner, None).await
+}
+
+/// As [`look`], for one that has asked for a while: it waits in the database first, for so long at
+/// most.
+async fn looked<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    call: &Call,
+    owner: Owner,
+    wait: Option<Duration>,
+) -> Result<Look, Error> {
+    let mut found = look_once::<D>(conn, records, call, owner, wait).await?;
     if matches!(found, Look::InProgress) {
         if call_path::holds_in_transaction(call.id()) {
             return Err(call.error(ErrorKind::Reentrant));
@@ -98,7 +111,7 @@ pub(super) async fn look<D: Dialect>(
         // A record whose time is over may be purged between the two statements, and then nobody is
         // at it. Who waits asks again in any case; who does not would be refused for nothing.
         if call.in_progress() == InProgress::Reject {
-            found = look_once::<D>(conn, records, call, owner).await?;
+            found = look_once::<D>(conn, records, call, owner, None).await?;
         }
     }
     Ok(found)
@@ -109,14 +122,21 @@ async fn look_once<D: Dialect>(
     records: &Records,
     call: &Call,
     owner: Owner,
+    wait: Option<Duration>,
 ) -> Result<Look, Error> {
     let failed = |error| call.name(classify::<D>(error));
     let statements = records.statements::<D>();
-    let row = NewRow::of(call, owner);
-    match D::insert(&mut *conn, statements, row)
-        .await
-        .map_err(failed)?
-    {
+    let row = NewRow::of(call, owner).takes_lock(records.takes_locks());
+    let inserted = match wait {
+        None => D::insert(&mut *conn, statements, row)
+            .await
+            .map_err(failed)?,
+        Some(left) => D::insert_waiting(&mut *conn, statements, row, left)
+            .await
+            .map_err(failed)?
+            .ok_or_else(|| circle(call))?,
+    };
+    match inserted {
         Inserted::Ours => return Ok(Look::Ours),
         Inserted::Held => return Ok(Look::InProgress),
         Inserted::Taken => {}
@@ -136,6 +156,14 @@ async fn look_once<D: Dialect>(
         Some(found) if Running::contains(found.owner) => Err(call.error(ErrorKind::Reentrant)),
         Some(found) => Err(abandoned(call, found.owner)),
     }
+}
+
+/// One of the two must give way, and the other one may be waiting in the database.
+fn circle(call: &Call) -> Error {
+    call.error(ErrorKind::RetryTransaction).detail(
+        "the transaction that runs this key waits for one that this transaction holds, or for a row \
+         of its: take keys and rows in one order everywhere, the key first",
+    )
 }
 
 /// A row without outcome whose call does not run here.
@@ -205,13 +233,15 @@ pub(super) async fn find<D: Dialect>(
 ) -> Result<Found, Error> {
     let running = Running::register(Owner::fresh());
     let mut polling = polling(&call);
+    let began = Instant::now();
     loop {
-        let looked = look::<D>(conn, records, &call, running.owner()).await;
+        let wait = (began.elapsed() >= ONLY_ASKING).then(|| polling.left());
+        let looked = looked::<D>(conn, records, &call, running.owner(), wait).await;
         match looked.map_err(in_transaction)? {
             Look::Ours => return Ok(Found::Run(TxRun { call, running })),
             Look::Completed(row) => return Ok(Found::Completed(call, row)),
-            // Asking again leaves the transaction as it is whatever happens to this future. A lock
-            // wait inside the database would not: cancelled, it ends in an aborted transaction
+            // Asking again leaves the transaction as it is whatever happens to this future. A plain
+            // lock wait inside the database would not: cancelled, it ends in an aborted transaction
             // whose commit sqlx reports as done.
             Look::InProgress => match polling.next() {
                 Some(pause) => tokio::time::sleep(pause).await,
@@ -220,6 +250,9 @@ pub(super) async fn find<D: Dialect>(
         }
     }
 }
+
+/// How long a duplicate asks before it also waits in the database, where circles are found.
+const ONLY_ASKING: Duration = Duration::from_secs(1);
 
 /// What a refused duplicate is told to wait: a transaction has no time limit of its own.
 pub(super) const RETRY_AFTER: Duration = Duration::from_secs(1);

@@ -14,7 +14,7 @@ use crate::key::RecordId;
 use crate::retention::Left;
 use crate::store::Until;
 use crate::store::sql::{
-    AtIt, Dialect, OnTx, OwnPool as _, PoolWith, Records, Row, Running, classify,
+    AtIt, Dialect, OnTx, OwnPool as _, PoolWith, Records, Row, Running, Statements, classify,
 };
 
 impl<D: Dialect> Asked for &Pool<D> {
@@ -117,8 +117,8 @@ async fn look<D: Dialect>(
     id: RecordId,
     inside: bool,
 ) -> Result<Status<Bytes>, Error> {
-    let sql = &records.statements::<D>().status;
-    let found = D::status(conn, sql, id).await.map_err(classify::<D>)?;
+    let Statements { status, holder, .. } = records.statements::<D>();
+    let found = D::status(conn, status, id).await.map_err(classify::<D>)?;
     if let Some((row, _)) = found
         && row.outcome.is_some()
         && !row.is_over
@@ -126,10 +126,10 @@ async fn look<D: Dialect>(
         return completed(row);
     }
     // First who is at it, then what is committed: one that ends in between is seen by its outcome.
-    let at_it = D::at_it(conn, sql, id, inside)
+    let at_it = D::at_it(conn, holder, id, inside)
         .await
         .map_err(classify::<D>)?;
-    match D::status(conn, sql, id).await.map_err(classify::<D>)? {
+    match D::status(conn, status, id).await.map_err(classify::<D>)? {
         Some((row, _)) if row.outcome.is_some() && !row.is_over => completed(row),
         Some((row, since)) => Ok(unfinished(&row, since, at_it)),
         None => Ok(at_it.map_or(Status::Absent, |at_it| Status::InProgress(at_it.into()))),

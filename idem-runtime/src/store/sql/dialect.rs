@@ -1,6 +1,7 @@
 use std::borrow::Cow;
 use std::future::Future;
 use std::sync::OnceLock;
+use std::time::Duration;
 
 use bytes::Bytes;
 use sqlx::error::DatabaseError;
@@ -20,19 +21,30 @@ use crate::store::Until;
 #[derive(Debug, Clone)]
 pub struct Statements {
     pub(crate) insert: SqlStr,
+    /// The same, waiting in the database for another transaction: Postgres without the advisory lock,
+    /// MariaDB for a second. SQLite has one form.
+    pub(crate) insert_blocking: SqlStr,
     /// Reads the row inside the transaction whose insert found it.
     pub(crate) read: SqlStr,
     /// Reads what is committed, outside a transaction, without waiting for one.
     pub(crate) peek: SqlStr,
     /// The same with the moment of the reservation, for whoever asks how a call stands.
     pub(crate) status: SqlStr,
+    /// Who is at a record that is not committed.
+    pub(crate) holder: SqlStr,
     pub(crate) take_over: SqlStr,
+    /// The same without the advisory lock. Postgres only.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
+    pub(crate) take_over_blocking: SqlStr,
     pub(crate) complete: SqlStr,
     pub(crate) release: SqlStr,
     pub(crate) forget: SqlStr,
     pub(crate) purge: SqlStr,
     /// Leaves tombstones of outcomes that are over.
     pub(crate) bury: SqlStr,
+    /// Waits in the database for whoever is at a record. Postgres only.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
+    pub(crate) wait: String,
     /// Whether the server limits a lock wait for one statement alone, asked once. MySQL only.
     #[cfg_attr(not(feature = "mysql"), allow(dead_code))]
     pub(crate) wait_is_scoped: OnceLock<bool>,
@@ -46,6 +58,9 @@ pub struct NewRow<'a> {
     pub(crate) key_text: Option<&'a str>,
     pub(crate) fingerprint: Fingerprint,
     pub(crate) owner: Owner,
+    /// Whether an advisory lock keeps duplicates from waiting in the database. Postgres only.
+    #[cfg_attr(not(feature = "postgres"), allow(dead_code))]
+    pub(crate) takes_lock: bool,
 }
 
 /// The longest key text that is kept for people to read, in bytes; the identity is the id.
@@ -59,7 +74,13 @@ impl<'a> NewRow<'a> {
             key_text: call.key_text().map(cut),
             fingerprint: call.fingerprint(),
             owner,
+            takes_lock: true,
         }
+    }
+
+    /// Reserves with the advisory lock, or by the unique index alone.
+    pub(crate) fn takes_lock(self, takes_lock: bool) -> Self {
+        Self { takes_lock, ..self }
     }
 }
 
@@ -220,6 +241,12 @@ pub trait Dialect: Watched + sealed::Sealed {
     #[doc(hidden)]
     fn statements(table: &str) -> Statements;
 
+    /// The statements of [`Records::without_advisory_locks`](super::Records::without_advisory_locks).
+    #[doc(hidden)]
+    fn statements_without_locks(table: &str) -> Statements {
+        Self::statements(table)
+    }
+
     /// Inserts the row if there is none, without waiting for another transaction.
     #[doc(hidden)]
     fn insert(
@@ -227,6 +254,21 @@ pub trait Dialect: Watched + sealed::Sealed {
         statements: &Statements,
         row: NewRow<'_>,
     ) -> impl Future<Output = Result<Inserted, sqlx::Error>> + Send;
+
+    /// As `insert`, for a duplicate that has asked for a while: first it waits a little in the
+    /// database, which looks for deadlocks only there. `None`: this transaction and the one that has
+    /// the record wait for each other.
+    ///
+    /// It leaves the transaction as it was, also if it is dropped.
+    #[doc(hidden)]
+    fn insert_waiting(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        row: NewRow<'_>,
+        _left: Duration,
+    ) -> impl Future<Output = Result<Option<Inserted>, sqlx::Error>> + Send {
+        async move { Self::insert(conn, statements, row).await.map(Some) }
+    }
 
     /// `sql` is one of the two reading statements.
     #[doc(hidden)]

@@ -34,6 +34,7 @@ pub(crate) const DEFAULT_TABLE: &str = "idem_record";
 pub struct Records {
     table: Arc<str>,
     namespace: Arc<str>,
+    takes_locks: bool,
     statements: Arc<[std::sync::OnceLock<Statements>; 3]>,
 }
 
@@ -47,6 +48,7 @@ impl Records {
         Ok(Self {
             table: checked_table(table)?.into(),
             namespace: "".into(),
+            takes_locks: true,
             statements: Arc::default(),
         })
     }
@@ -55,6 +57,24 @@ impl Records {
     #[must_use]
     pub fn namespace(mut self, namespace: impl AsRef<str>) -> Self {
         self.namespace = namespace.as_ref().into();
+        self
+    }
+
+    /// Without an advisory lock for each call (Postgres): reservations are kept apart by the unique
+    /// index alone. For transactions of more calls than the server's lock table has room for, and for
+    /// databases that speak Postgres' protocol and have no advisory locks. The other databases know no
+    /// difference.
+    ///
+    /// A duplicate of a running call then waits **inside the database**, until the other transaction
+    /// has ended: `wait` and `reject` do not bound that, the session's `lock_timeout` does, after which
+    /// the answer is [`ErrorKind::RetryTransaction`]. A call that is dropped while it waits leaves a
+    /// transaction that can only be rolled back. [`status`](crate::status) does not see who runs a
+    /// call. Transactions that make several calls in opposite order end in a deadlock that the database
+    /// finds: sort them.
+    #[must_use]
+    pub fn without_advisory_locks(mut self) -> Self {
+        self.takes_locks = false;
+        self.statements = Arc::default();
         self
     }
 
@@ -83,12 +103,19 @@ impl Records {
         Arc::clone(&self.table)
     }
 
+    pub(crate) fn takes_locks(&self) -> bool {
+        self.takes_locks
+    }
+
     pub(crate) fn namespace_str(&self) -> &str {
         &self.namespace
     }
 
     pub(crate) fn statements<D: Dialect>(&self) -> &Statements {
-        self.statements[D::INDEX].get_or_init(|| D::statements(&self.table))
+        self.statements[D::INDEX].get_or_init(|| match self.takes_locks {
+            true => D::statements(&self.table),
+            false => D::statements_without_locks(&self.table),
+        })
     }
 
     /// These records with other statements for one database.
@@ -112,6 +139,7 @@ impl Default for Records {
         Self {
             table: DEFAULT_TABLE.into(),
             namespace: "".into(),
+            takes_locks: true,
             statements: Arc::default(),
         }
     }

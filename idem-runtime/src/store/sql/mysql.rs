@@ -33,11 +33,12 @@
 //! See `docs/protocol.md`.
 
 pub(crate) mod setup;
+mod turn;
 mod watched;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sqlx::error::DatabaseError;
@@ -61,6 +62,7 @@ use crate::store::Until;
 #[cfg(feature = "testing")]
 pub use setup::as_on_mysql;
 pub use setup::{check, migrate, migrations};
+use turn::Turn;
 
 impl Sealed for MySql {}
 
@@ -75,29 +77,39 @@ impl Dialect for MySql {
 
     fn statements(table: &str) -> Statements {
         let sql = |template: &str| statement(&template.replace("{ends}", ENDS), table);
-        Statements {
-            // Outside a transaction the moment is NULL, which the column refuses (1048).
-            insert: sql("/*M! SET STATEMENT innodb_lock_wait_timeout=0 FOR */ \
-                 INSERT INTO {table} (scope, key_text, fingerprint, owner, id, created_at) \
+        // Outside a transaction the moment is NULL, which the column refuses (1048).
+        let insert = |wait: &str| {
+            sql(&format!(
+                "/*M! SET STATEMENT innodb_lock_wait_timeout={wait} FOR */ \
+                 INSERT INTO {{table}} (scope, key_text, fingerprint, owner, id, created_at) \
                  VALUES (?, ?, ?, ?, ?, \
-                 /*M! IF(@@in_transaction, */ UTC_TIMESTAMP(3) /*M! , NULL) */)"),
+                 /*M! IF(@@in_transaction, */ UTC_TIMESTAMP(3) /*M! , NULL) */)"
+            ))
+        };
+        // Each of two duplicates holds the row shared: without any wait both would be refused for
+        // as long as both transactions live. With one, the server ends one of them (1213).
+        // By the index on the expiry it would lock the rows beside it.
+        let take_over = sql("/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ \
+             UPDATE {table} FORCE INDEX (PRIMARY) SET scope = ?, key_text = ?, fingerprint = ?, owner = ?, \
+             outcome = NULL, created_at = UTC_TIMESTAMP(3), completed_at = NULL, \
+             expires_at = NULL, known_until = NULL \
+             WHERE id = ? AND {ends} <= UTC_TIMESTAMP(3) \
+             /*M! AND @@in_transaction = 1 */");
+        let status = sql(&READ.replacen(
+            " FROM",
+            ", TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) DIV 1000 FROM",
+            1,
+        ));
+        Statements {
+            insert: insert("0"),
+            insert_blocking: insert("1"),
             // The insert that found the row has locked it for us, so this neither waits nor locks a gap.
             read: sql(&format!("{READ} LOCK IN SHARE MODE")),
             peek: sql(READ),
-            status: sql(&READ.replacen(
-                " FROM",
-                ", TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) DIV 1000 FROM",
-                1,
-            )),
-            // Each of two duplicates holds the row shared: without any wait both would be refused for
-            // as long as both transactions live. With one, the server ends one of them (1213).
-            // By the index on the expiry it would lock the rows beside it.
-            take_over: sql("/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ \
-                 UPDATE {table} FORCE INDEX (PRIMARY) SET scope = ?, key_text = ?, fingerprint = ?, owner = ?, \
-                 outcome = NULL, created_at = UTC_TIMESTAMP(3), completed_at = NULL, \
-                 expires_at = NULL, known_until = NULL \
-                 WHERE id = ? AND {ends} <= UTC_TIMESTAMP(3) \
-                 /*M! AND @@in_transaction = 1 */"),
+            holder: status.clone(),
+            status,
+            take_over_blocking: take_over.clone(),
+            take_over,
             complete: sql(
                 "UPDATE {table} SET outcome = ?, completed_at = UTC_TIMESTAMP(3), \
                  expires_at = UTC_TIMESTAMP(3) + INTERVAL ? MICROSECOND, \
@@ -131,6 +143,7 @@ impl Dialect for MySql {
                  SET kept.outcome = X'{}', kept.expires_at = kept.known_until",
                 tombstone_hex(),
             )),
+            wait: String::new(),
             wait_is_scoped: OnceLock::new(),
         }
     }
@@ -140,13 +153,24 @@ impl Dialect for MySql {
         statements: &Statements,
         row: NewRow<'_>,
     ) -> Result<Inserted, sqlx::Error> {
-        match reserve(conn, statements, &statements.insert, row).await {
-            Ok(Some(_)) => Ok(Inserted::Ours),
-            Ok(None) => Ok(Inserted::Held),
-            // Rolls the statement back and nothing else, and leaves the row locked for reading.
-            Err(error) if number(&error) == Some(DUPLICATE) => Ok(Inserted::Taken),
-            Err(error) => Err(error),
-        }
+        insert(conn, statements, &statements.insert, row).await
+    }
+
+    /// A second in the server, which sees a circle at once and ends one of its transactions (1213).
+    /// When the first call rolls back, all but one of those that wait in the server are ended too:
+    /// so of one process only one waits there at a time, by turns.
+    async fn insert_waiting(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        row: NewRow<'_>,
+        _left: Duration,
+    ) -> Result<Option<Inserted>, sqlx::Error> {
+        let turn = Turn::take(row.id);
+        let sql = match turn {
+            Some(_) => &statements.insert_blocking,
+            None => &statements.insert,
+        };
+        insert(conn, statements, sql, row).await.map(Some)
     }
 
     async fn read(
@@ -280,8 +304,23 @@ pub(crate) fn number(error: &sqlx::Error) -> Option<u16> {
     Some(error.number())
 }
 
-/// Runs a reserving statement with the shortest lock wait there is. `None`: another transaction
-/// holds the row, and this one is as it was.
+async fn insert(
+    conn: &mut MySqlConnection,
+    statements: &Statements,
+    sql: &SqlStr,
+    row: NewRow<'_>,
+) -> Result<Inserted, sqlx::Error> {
+    match reserve(conn, statements, sql, row).await {
+        Ok(Some(_)) => Ok(Inserted::Ours),
+        Ok(None) => Ok(Inserted::Held),
+        // Rolls the statement back and nothing else, and leaves the row locked for reading.
+        Err(error) if number(&error) == Some(DUPLICATE) => Ok(Inserted::Taken),
+        Err(error) => Err(error),
+    }
+}
+
+/// Runs a reserving statement with its short lock wait. `None`: another transaction holds the row,
+/// and this one is as it was.
 async fn reserve(
     conn: &mut MySqlConnection,
     statements: &Statements,

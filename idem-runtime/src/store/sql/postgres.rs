@@ -6,11 +6,12 @@
 //! See `docs/protocol.md`.
 
 pub(crate) mod setup;
+mod waiting;
 mod watched;
 
 use std::borrow::Cow;
 use std::sync::OnceLock;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use sqlx::error::DatabaseError;
@@ -34,35 +35,50 @@ pub use setup::{check, migrate, migrations};
 
 impl Sealed for Postgres {}
 
+/// The advisory lock of a record: by its id and its table, as the search path finds it, since the
+/// same record in another table is another one.
+const LOCK: &str = "$6 # '{table}'::regclass::oid::int8";
+
 impl Dialect for Postgres {
     const INDEX: usize = 0;
 
     fn statements(table: &str) -> Statements {
-        let sql = |template: &str| statement(&template.replace("{ends}", ENDS), table);
+        let sql = |template: &str| {
+            let filled = template.replace("{ends}", ENDS).replace("{lock}", LOCK);
+            statement(&filled, table)
+        };
+        let insert = |condition: &str| {
+            sql(&format!(
+                "INSERT INTO {{table}} (id, scope, key_text, fingerprint, owner, incomplete) \
+                 SELECT $1, $2, $3, $4, $5, 0 WHERE {condition} ON CONFLICT DO NOTHING"
+            ))
+        };
+        let take_over = |condition: &str| {
+            sql(&format!(
+                "UPDATE {{table}} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
+                 incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
+                 completed_at = NULL, expires_at = NULL, known_until = NULL \
+                 WHERE id = $1 AND {{ends}} <= clock_timestamp() AND {condition}"
+            ))
+        };
+        let locked = "pg_try_advisory_xact_lock({lock})";
         let peek = sql("SELECT fingerprint, owner, outcome, completed_at, \
              expires_at, known_until, clock_timestamp(), true FROM {table} WHERE id = $1");
         let status = sql("SELECT fingerprint, owner, outcome, completed_at, \
              expires_at, known_until, clock_timestamp(), true, created_at \
              FROM {table} WHERE id = $1");
         Statements {
-            insert: sql(
-                "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete) \
-                 SELECT $1, $2, $3, $4, $5, 0 WHERE pg_try_advisory_xact_lock($6) \
-                 ON CONFLICT DO NOTHING",
-            ),
+            insert: insert(locked),
+            insert_blocking: insert("$6::int8 IS NOT NULL"),
             // A row that is older than this transaction's number (or than the next number, while it
             // has none) was written by another one: it is committed.
             read: sql("SELECT fingerprint, owner, outcome, completed_at, \
                  expires_at, known_until, clock_timestamp(), age(xmin) > 0 FROM {table} WHERE id = $1"),
             peek,
             status,
-            take_over: sql(
-                "UPDATE {table} SET scope = $2, key_text = $3, fingerprint = $4, owner = $5, \
-                 incomplete = 0, outcome = NULL, created_at = clock_timestamp(), \
-                 completed_at = NULL, expires_at = NULL, known_until = NULL \
-                 WHERE id = $1 AND {ends} <= clock_timestamp() \
-                 AND pg_try_advisory_xact_lock($6)",
-            ),
+            holder: sql(watched::HOLDER),
+            take_over: take_over(locked),
+            take_over_blocking: take_over("$6::int8 IS NOT NULL"),
             complete: sql("UPDATE {table} SET outcome = $3, incomplete = NULL, \
                  completed_at = clock_timestamp(), \
                  expires_at = clock_timestamp() + $4 * interval '1 millisecond', \
@@ -71,8 +87,11 @@ impl Dialect for Postgres {
             release: sql(
                 "DELETE FROM {table} WHERE id = $1 AND owner = $2 AND incomplete IS NOT NULL",
             ),
+            // Under the lock, if it can be had: a duplicate learns at once that somebody is at the
+            // record, and does not wait in the database for the end of this transaction.
             forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL \
-                 AND coalesce({ends} > clock_timestamp(), true)"),
+                 AND coalesce({ends} > clock_timestamp(), true) \
+                 AND pg_try_advisory_xact_lock(($2 # '{table}'::regclass::oid::int8)) IS NOT NULL"),
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
                  WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
                  AND {ends} <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)"),
@@ -83,7 +102,21 @@ impl Dialect for Postgres {
                  AND incomplete IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED)",
                 tombstone_hex(),
             )),
+            wait: waiting::text(table),
             wait_is_scoped: OnceLock::new(),
+        }
+    }
+
+    fn statements_without_locks(table: &str) -> Statements {
+        let locked = Self::statements(table);
+        let sql = |template: &str| statement(&template.replace("{ends}", ENDS), table);
+        Statements {
+            insert: locked.insert_blocking.clone(),
+            take_over: locked.take_over_blocking.clone(),
+            forget: sql("DELETE FROM {table} WHERE id = $1 AND incomplete IS NULL \
+                 AND coalesce({ends} > clock_timestamp(), true) AND $2::int8 IS NOT NULL"),
+            holder: sql(watched::NOBODY),
+            ..locked
         }
     }
 
@@ -92,12 +125,28 @@ impl Dialect for Postgres {
         statements: &Statements,
         row: NewRow<'_>,
     ) -> Result<Inserted, sqlx::Error> {
-        let ours = reserve(conn, &statements.insert, row).await?;
+        let sql = match row.takes_lock {
+            true => &statements.insert,
+            false => &statements.insert_blocking,
+        };
+        let ours = reserve(conn, sql, row).await?;
         Ok(if ours {
             Inserted::Ours
         } else {
             Inserted::Taken
         })
+    }
+
+    async fn insert_waiting(
+        conn: &mut PgConnection,
+        statements: &Statements,
+        row: NewRow<'_>,
+        left: Duration,
+    ) -> Result<Option<Inserted>, sqlx::Error> {
+        if row.takes_lock && waiting::is_circle(conn, statements, row.id, left).await? {
+            return Ok(None);
+        }
+        Self::insert(conn, statements, row).await.map(Some)
     }
 
     async fn read(
@@ -118,7 +167,11 @@ impl Dialect for Postgres {
         statements: &Statements,
         row: NewRow<'_>,
     ) -> Result<bool, sqlx::Error> {
-        reserve(conn, &statements.take_over, row).await
+        let sql = match row.takes_lock {
+            true => &statements.take_over,
+            false => &statements.take_over_blocking,
+        };
+        reserve(conn, sql, row).await
     }
 
     async fn complete(
@@ -159,7 +212,9 @@ impl Dialect for Postgres {
         statements: &Statements,
         id: RecordId,
     ) -> Result<u64, sqlx::Error> {
-        let forget = sqlx::query(statements.forget.clone()).bind(uuid(id));
+        let forget = sqlx::query(statements.forget.clone())
+            .bind(uuid(id))
+            .bind(id.lock_number());
         forget.execute(conn).await.map(|done| done.rows_affected())
     }
 

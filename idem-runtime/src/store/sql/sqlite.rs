@@ -47,21 +47,27 @@ impl Dialect for Sqlite {
         };
         let read = sql("SELECT fingerprint, owner, outcome, completed_at, \
              expires_at - {now}, known_until - {now} FROM {table} WHERE id = ?1");
+        let insert = sql(
+            "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete, created_at) \
+             VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
+        );
+        let status = sql("SELECT fingerprint, owner, outcome, completed_at, \
+             expires_at - {now}, known_until - {now}, created_at FROM {table} WHERE id = ?1");
+        let take_over = sql(
+            "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
+             incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
+             expires_at = NULL, known_until = NULL \
+             WHERE id = ?1 AND {ends} <= {now}",
+        );
         Statements {
-            insert: sql(
-                "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete, created_at) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
-            ),
+            insert_blocking: insert.clone(),
+            insert,
             peek: read.clone(),
-            status: sql("SELECT fingerprint, owner, outcome, completed_at, \
-             expires_at - {now}, known_until - {now}, created_at FROM {table} WHERE id = ?1"),
+            holder: status.clone(),
+            status,
             read,
-            take_over: sql(
-                "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
-                 incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
-                 expires_at = NULL, known_until = NULL \
-                 WHERE id = ?1 AND {ends} <= {now}",
-            ),
+            take_over_blocking: take_over.clone(),
+            take_over,
             complete: sql(
                 "UPDATE {table} SET outcome = ?3, incomplete = NULL, completed_at = {now}, \
                  expires_at = {now} + ?4, known_until = {now} + ?5 \
@@ -81,6 +87,7 @@ impl Dialect for Sqlite {
                  AND known_until > {{now}} AND incomplete IS NULL LIMIT ?1)",
                 tombstone_hex(),
             )),
+            wait: String::new(),
             wait_is_scoped: OnceLock::new(),
         }
     }

@@ -319,6 +319,7 @@ pub fn as_on_mysql(records: Records) -> Records {
     let sql = MySql::statements(records.table());
     records.with_statements::<MySql>(super::Statements {
         insert: without_comments(&sql.insert),
+        insert_blocking: without_comments(&sql.insert_blocking),
         take_over: without_comments(&sql.take_over),
         complete: without_comments(&sql.complete),
         release: without_comments(&sql.release),

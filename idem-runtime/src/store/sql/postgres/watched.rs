@@ -11,12 +11,21 @@ use crate::key::RecordId;
 use crate::store::sql::dialect::{AtIt, Row, Watched};
 
 /// Reading the lock table takes none of the locks in it: nobody is refused because somebody asks.
-const HOLDER: &str = "SELECT held.pid, by.application_name, host(by.client_addr), by.xact_start \
+/// A transaction that has written nothing, and so has no number, only reads the record: it replayed
+/// the call and keeps the lock to its end.
+pub(super) const HOLDER: &str = "SELECT held.pid, by.application_name, host(by.client_addr), by.xact_start \
      FROM pg_locks AS held LEFT JOIN pg_stat_activity AS by ON by.pid = held.pid \
      WHERE held.locktype = 'advisory' AND held.objsubid = 1 AND held.granted \
      AND held.database = (SELECT oid FROM pg_database WHERE datname = current_database()) \
-     AND held.classid::int8 = $1 AND held.objid::int8 = $2 \
-     AND held.pid IS DISTINCT FROM pg_backend_pid() LIMIT 1";
+     AND held.mode = 'ExclusiveLock' \
+     AND held.classid::int8 = $1 AND held.objid::int8 = $2 # '{table}'::regclass::oid::int8 \
+     AND held.pid IS DISTINCT FROM pg_backend_pid() AND (held.pid IS NULL OR EXISTS ( \
+     SELECT FROM pg_locks AS number WHERE number.pid = held.pid AND number.granted \
+     AND number.locktype = 'transactionid' AND number.mode = 'ExclusiveLock')) LIMIT 1";
+
+/// Without a lock there is nobody to be seen.
+pub(super) const NOBODY: &str = "SELECT NULL::int4, NULL::text, NULL::text, NULL::timestamptz \
+     WHERE $1::int8 <> $1 OR $2::int8 <> $2";
 
 impl Watched for Postgres {
     const TELLS_RECORDS: bool = true;
@@ -48,12 +57,12 @@ impl Watched for Postgres {
 
     async fn at_it(
         conn: &mut PgConnection,
-        _sql: &SqlStr,
+        sql: &SqlStr,
         id: RecordId,
         _inside: bool,
     ) -> Result<Option<AtIt>, sqlx::Error> {
         let lock = id.lock_number().cast_unsigned();
-        let holder = sqlx::query(HOLDER)
+        let holder = sqlx::query(sql.clone())
             .bind((lock >> 32).cast_signed())
             .bind((lock & u64::from(u32::MAX)).cast_signed())
             .fetch_optional(conn)
