@@ -7,6 +7,7 @@
 
 mod abandoned;
 mod caller;
+mod circles;
 mod crash;
 mod database;
 mod ended;

@@ -20,7 +20,8 @@ pub(super) struct Turn(RecordId);
 impl Turn {
     /// `None`: another call of this process waits for the record.
     pub(super) fn take(id: RecordId) -> Option<Self> {
-        waiting().insert(id).then_some(Self(id))
+        let is_first = waiting().insert(id);
+        is_first.then(|| Self(id))
     }
 }
 
