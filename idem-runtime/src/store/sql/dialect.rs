@@ -23,6 +23,7 @@ pub struct Statements {
     pub(crate) insert: SqlStr,
     /// The same, waiting in the database for another transaction: Postgres without the advisory lock,
     /// MariaDB for a second. SQLite has one form.
+    #[cfg_attr(not(any(feature = "postgres", feature = "mysql")), allow(dead_code))]
     pub(crate) insert_blocking: SqlStr,
     /// Reads the row inside the transaction whose insert found it.
     pub(crate) read: SqlStr,
