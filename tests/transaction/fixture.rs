@@ -175,8 +175,11 @@ impl Backend for Lite {
     statements!();
 
     async fn fail_recording(conn: &mut Connection<Self>, fail: bool) {
+        // Another connection of the pool may have made or removed it: to CREATE, this one would still
+        // believe what it has read of the schema; DROP reads it anew.
         let sql = if fail {
-            "CREATE TRIGGER refuse BEFORE UPDATE OF outcome ON idem_record \
+            "DROP TRIGGER IF EXISTS refuse; \
+             CREATE TRIGGER refuse BEFORE UPDATE OF outcome ON idem_record \
              BEGIN SELECT RAISE(ABORT, 'nothing is recorded today'); END"
         } else {
             "DROP TRIGGER refuse"
