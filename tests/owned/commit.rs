@@ -72,6 +72,60 @@ async fn a_commit_that_did_not_arrive_has_no_effect() {
     assert_eq!(effects(&pool, 1).await, 1);
 }
 
+#[tokio::test]
+async fn those_who_wait_do_not_get_the_answer_of_a_commit_that_did_not_arrive() {
+    let database = Fresh::new().await;
+    let (proxy, pool) = database.proxied(3);
+    let body = Body::held();
+    let lost = proxy.on("COMMIT", Fault::CutBefore);
+    let mut calls = tokio::task::JoinSet::new();
+    for _ in 0..10 {
+        let (pool, body) = (pool.clone(), body.clone());
+        calls.spawn(async move { pay(&pool, order(1), &body).await });
+    }
+    body.started(1).await;
+    body.release();
+    let (mut answers, mut errors) = (Vec::new(), Vec::new());
+    for answer in calls.join_all().await {
+        match answer {
+            Ok(receipt) => answers.push(receipt.run),
+            Err(error) => errors.push((error.kind(), error.effect())),
+        }
+    }
+    assert!(lost.fired());
+    assert_eq!(errors, [(ErrorKind::StoreUnavailable, Effect::None)]);
+    assert_eq!(answers, [2; 9]);
+    assert_eq!(effects(&pool, 1).await, 1);
+}
+
+/// What another process has completed meanwhile does not prove that this commit has held.
+#[tokio::test]
+async fn a_record_of_another_process_is_not_taken_for_the_lost_commit() {
+    let database = Fresh::new().await;
+    let (proxy, pool) = database.proxied(2);
+    let body = Body::held();
+    let call = tokio::spawn({
+        let (pool, body) = (pool.clone(), body.clone());
+        async move { pay(&pool, order(1), &body).await }
+    });
+    body.started(1).await;
+    let lost = proxy.on("COMMIT", Fault::CutBefore);
+    // The look-up begins, and is kept back.
+    let kept_back = proxy.on("BEGIN", Fault::HoldBefore);
+    body.release();
+    // Another pool stands for another process. It gets the key once the server has given it up.
+    let elsewhere = database.pool(1).await;
+    assert_eq!(pay(&elsewhere, order(1), &body).await.unwrap().run, 2);
+    assert!(lost.fired());
+    assert!(!call.is_finished());
+    kept_back.release();
+    let error = call.await.unwrap().unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::StoreUnavailable);
+    assert_eq!(error.effect(), Effect::None);
+    assert_eq!(pay(&pool, order(1), &body).await.unwrap().run, 2);
+    assert_eq!(effects(&pool, 1).await, 1);
+}
+
 /// The session, with its locks, lives on in the server when the network is gone: what becomes of the
 /// commit is known only after that.
 #[tokio::test]
