@@ -3,13 +3,14 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 
 use crate::key::RecordId;
 
-type Source = Box<dyn StdError + Send + Sync + 'static>;
+type Source = Arc<dyn StdError + Send + Sync + 'static>;
 
 /// Why an idempotent call did not give its function's own answer.
 ///
@@ -147,9 +148,24 @@ impl Error {
 
     /// Adds the cause.
     #[must_use]
-    pub fn caused_by(mut self, source: impl Into<Source>) -> Self {
-        self.0.source = Some(source.into());
+    pub fn caused_by(
+        mut self,
+        source: impl Into<Box<dyn StdError + Send + Sync + 'static>>,
+    ) -> Self {
+        self.0.source = Some(source.into().into());
         self
+    }
+
+    /// The same error, for another call that ends for the same reason.
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn again(&self) -> Self {
+        let mut again = Self::new(self.0.kind);
+        again.0.detail.clone_from(&self.0.detail);
+        again.0.retry_after = self.0.retry_after;
+        again.0.effect = self.0.effect;
+        again.0.retry = self.0.retry;
+        again.0.source.clone_from(&self.0.source);
+        again
     }
 
     /// Says when to try again.

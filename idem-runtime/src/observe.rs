@@ -49,8 +49,8 @@ impl Observed {
         self.call.map(|(_, answered)| answered)
     }
 
-    /// Why the call was refused, if it ended in an [`Error`](crate::Error) of the framework before
-    /// its body ran.
+    /// Why the call was refused, if it ended in an [`Error`](crate::Error) of the framework: before
+    /// its body ran, or after it, where a transaction of the framework's own was not committed.
     #[must_use]
     pub fn refusal(&self) -> Option<ErrorKind> {
         self.refusal
@@ -115,7 +115,7 @@ impl Report {
         Self(None)
     }
 
-    /// The call ended in an error before its body ran.
+    /// The call ended in an error of the framework.
     pub(crate) fn refused(&self, id: RecordId, kind: ErrorKind) {
         self.answered(id, Answered::Refused);
         if let Some(slot) = &self.0 {

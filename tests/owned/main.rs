@@ -25,4 +25,5 @@ mod connections;
 mod reads;
 mod refused;
 mod retry;
+mod together;
 mod writers;

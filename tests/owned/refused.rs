@@ -1,7 +1,8 @@
 //! Transactions that end badly: by the time the call answers, the server has rolled them back.
 
-use idem::{Effect, ErrorKind};
+use idem::{Answered, Effect, ErrorKind, Retry, observe};
 use idem_test_support::{Body, Proxy};
+use tokio::task::JoinSet;
 
 use crate::{
     postgres::{
@@ -89,13 +90,20 @@ async fn a_refused_commit_has_no_effect_and_is_rolled_back() {
     let body = Body::new();
     released(&pool, order(1), &body, End::Well).await.unwrap();
     proxy.clear_log();
-    let error = released(&pool, order(2), &body, End::Well)
-        .await
-        .unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::StoreUnavailable);
+    let (answer, seen) = observe(released(&pool, order(2), &body, End::Well)).await;
+    let error = answer.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::CommitRefused);
     assert_eq!(error.effect(), Effect::None);
+    // The same call would be refused again.
+    assert_eq!(error.idem().retry(), Retry::Never);
     assert_eq!(error.code().as_deref(), Some("23505"));
-    assert!(error.to_string().contains("refused the commit"), "{error}");
+    let text = error.to_string();
+    assert!(
+        text.contains("23505") && text.contains("effect_cents_key"),
+        "{text}"
+    );
+    assert_eq!(seen.answered(), Some(Answered::Refused));
+    assert_eq!(seen.refusal(), Some(ErrorKind::CommitRefused));
     // It said so itself: nothing had to be looked up.
     assert_eq!(
         proxy
@@ -140,4 +148,32 @@ async fn an_error_that_does_not_come_from_the_commit_itself_is_looked_up() {
     // Once or twice more: an aborted transaction gives its lock up just after it has answered.
     assert!(begins >= 2, "it was looked up: {:?}", proxy.statements());
     assert_eq!(effects(&pool, 1).await, 0);
+}
+
+/// Nobody who waits gets an answer that was not committed: each finds out for itself.
+#[tokio::test]
+async fn those_who_wait_do_not_get_the_answer_of_a_refused_commit() {
+    let database = Fresh::new().await;
+    database
+        .0
+        .execute(
+            "ALTER TABLE effect ADD UNIQUE (cents) DEFERRABLE INITIALLY DEFERRED; \
+             INSERT INTO effect (no, cents) VALUES (1000, 500)",
+        )
+        .await;
+    let pool = database.pool(3).await;
+    let body = Body::held();
+    let mut calls = JoinSet::new();
+    for _ in 0..3 {
+        let (pool, body) = (pool.clone(), body.clone());
+        calls.spawn(async move { recorded(&pool, order(1), &body, End::Well).await });
+    }
+    body.started(1).await;
+    body.release();
+    for answer in calls.join_all().await {
+        assert_eq!(answer.unwrap_err().kind(), ErrorKind::CommitRefused);
+    }
+    assert_eq!(body.runs(), 3);
+    assert_eq!(effects(&pool, 1).await, 0);
+    assert_eq!(records(&pool).await, 0);
 }

@@ -64,6 +64,17 @@ pub(crate) fn holds_in_transaction(id: RecordId) -> bool {
     any(|holds| matches!(holds, Holds::InTransaction(held) if *held == id))
 }
 
+/// Whether a body on this call path holds the record in a transaction of whosever. Asked only where the
+/// database has shown its row unfinished.
+#[cfg(feature = "_sqlx")]
+pub(crate) fn holds_unfinished(id: RecordId) -> bool {
+    any(|holds| match holds {
+        Holds::Lane(lane) => lane.id == id,
+        Holds::InTransaction(held) => *held == id,
+        Holds::Leased(..) => false,
+    })
+}
+
 fn any(matches: impl Fn(&Holds) -> bool) -> bool {
     let mut frame = PATH.try_with(Arc::clone).ok();
     while let Some(at) = frame {

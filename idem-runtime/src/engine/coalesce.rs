@@ -8,6 +8,7 @@ use std::sync::{Arc, LazyLock, Mutex, PoisonError};
 use bytes::Bytes;
 use tokio::sync::watch;
 
+use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 
@@ -38,6 +39,8 @@ pub(crate) enum Stage {
     Running,
     /// The outcome is committed.
     Landed(Bytes),
+    /// The store could not be used: nothing ran.
+    Failed(Arc<Error>),
 }
 
 /// What a call finds.
@@ -103,6 +106,18 @@ impl Leader {
     pub(crate) fn land(self, outcome: Bytes) {
         self.stage.send_replace(Stage::Landed(outcome));
     }
+
+    /// Ends before its body ran. Where the store is the reason, those behind need not find it out one
+    /// after another.
+    pub(crate) fn fail(self, error: Error) -> Error {
+        use ErrorKind as K;
+        if let K::StoreUnavailable | K::StoreRefused | K::StoreExhausted | K::Schema = error.kind()
+        {
+            let failure = Arc::new(error.again());
+            self.stage.send_replace(Stage::Failed(failure));
+        }
+        error
+    }
 }
 
 impl Drop for Leader {
@@ -120,5 +135,10 @@ impl Follower {
         // An error means that the leader is gone: what it left last counts.
         let _ = self.stage.wait_for(wanted).await;
         Some(self.stage.borrow().clone()).filter(wanted)
+    }
+
+    /// Whether the call in front still looks.
+    pub(crate) fn looks(&self) -> bool {
+        matches!(*self.stage.borrow(), Stage::Looking)
     }
 }

@@ -153,8 +153,16 @@ async fn look_once<D: Dialect>(
             Ok(if taken { Look::Ours } else { Look::InProgress })
         }
         Some(found) if found.outcome.is_some() => completed(call, found),
+        // Where the body of another transaction may have committed it, and still runs.
+        Some(found)
+            if Running::contains(found.owner)
+                && !D::REFUSES_HALF_DONE
+                && !call_path::holds_unfinished(call.id()) =>
+        {
+            Ok(Look::InProgress)
+        }
         Some(found) if Running::contains(found.owner) => Err(call.error(ErrorKind::Reentrant)),
-        Some(found) => Err(abandoned(call, found.owner)),
+        Some(found) => Err(abandoned::<D>(call, found.owner)),
     }
 }
 
@@ -167,15 +175,18 @@ fn circle(call: &Call) -> Error {
 }
 
 /// A row without outcome whose call does not run here.
-fn abandoned(call: &Call, owner: Owner) -> Error {
+fn abandoned<D: Dialect>(call: &Call, owner: Owner) -> Error {
     let error = call.error(ErrorKind::Abandoned);
-    if owner.is_of_this_process() {
-        return error.detail(
-            "if a call was dropped midway in this very transaction, roll the transaction back: \
-             nothing of it can be committed",
-        );
+    if !owner.is_of_this_process() {
+        return error;
     }
-    error
+    error.detail(if D::REFUSES_HALF_DONE {
+        "if a call was dropped midway in this very transaction, roll the transaction back: nothing of \
+         it can be committed"
+    } else {
+        "if a call was dropped midway in this very transaction, roll the transaction back: a commit \
+         would keep what it has done so far"
+    })
 }
 
 pub(super) fn completed(call: &Call, row: Row) -> Result<Look, Error> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use idem_runtime::{Effect, ErrorKind};
+use idem_runtime::{Effect, ErrorKind, Retry};
 use idem_test_support::MariaDbServer;
 use sqlx::Executor as _;
 use sqlx::mysql::MySqlPool;
@@ -105,19 +105,59 @@ async fn a_release_after_a_deadlock_does_not_wait_for_the_next_call_with_the_key
     assert_eq!((db.orders().await, db.records().await), (1, 1));
 }
 
+/// What the body does after the deadlock is committed by itself: it is not said to have had no effect,
+/// and is not run again.
 #[tokio::test]
 async fn a_body_that_swallows_a_deadlock_cannot_be_recorded() {
+    for own in [false, true] {
+        let db = Database::fresh().await;
+        let met = Arc::new(Barrier::new(2));
+        let rival = rival(&db.pool, &met);
+        let body = Body::default();
+        let error = if own {
+            let paid = pay_alone_again(&db.pool, "1", 100, body.then(lock(&met, true))).await;
+            paid.unwrap_err()
+        } else {
+            let mut tx = db.pool.begin().await.unwrap();
+            let paid = pay(&mut tx, "1", 100, body.then(lock(&met, true))).await;
+            tx.rollback().await.unwrap();
+            paid.unwrap_err()
+        };
+        assert_eq!(error.kind(), ErrorKind::TransactionEnded);
+        assert_eq!(error.idem().effect(), Effect::Unknown);
+        assert_eq!(error.idem().retry(), Retry::Never);
+        rival.await.unwrap();
+        assert_eq!((db.orders().await, db.records().await), (0, 0));
+        let after = "SELECT COUNT(*) FROM audit WHERE line = 'after'";
+        assert_eq!((body.runs(), db.number(after).await), (1, 1));
+    }
+}
+
+/// Its row is there for all to see, and it still runs: they do not call themselves.
+#[tokio::test]
+async fn while_a_body_that_committed_still_runs_others_are_told_that_it_does() {
     let db = Database::fresh().await;
-    let met = Arc::new(Barrier::new(2));
-    let rival = rival(&db.pool, &met);
+    let mut gate = db.connect().await;
+    gate.execute("SELECT GET_LOCK('gate', 0)").await.unwrap();
+    let body = Body::default();
+    let running = tokio::spawn({
+        let (pool, body) = (db.pool.clone(), body.clone());
+        let ends = Then::Execute("COMMIT; SELECT GET_LOCK('gate', 60)");
+        async move { pay_alone(&pool, "1", 100, body.then(ends)).await }
+    });
+    while db.records().await == 0 {
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
     let mut tx = db.pool.begin().await.unwrap();
-    let paid = pay(&mut tx, "1", 100, Body::default().then(lock(&met, true))).await;
-    let error = paid.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::TransactionEnded);
-    assert_eq!(error.idem().effect(), Effect::Unknown);
+    let refused = pay_or_be_refused(&mut tx, "1", 100, body.clone()).await;
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::InProgress);
     tx.rollback().await.unwrap();
-    rival.await.unwrap();
-    assert_eq!((db.orders().await, db.records().await), (0, 0));
+    gate.execute("DO RELEASE_LOCK('gate')").await.unwrap();
+    let ended = running.await.unwrap().unwrap_err();
+    assert_eq!(ended.kind(), ErrorKind::TransactionEnded);
+    let again = pay_and_commit(&db.pool, "1", 100, body.clone()).await;
+    assert_eq!(again.unwrap_err().kind(), ErrorKind::Abandoned);
+    assert_eq!(body.runs(), 1);
 }
 
 #[tokio::test]

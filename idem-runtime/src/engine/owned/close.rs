@@ -1,7 +1,9 @@
 //! The end of a run: recorded and committed, rolled back, or begun again.
 
+use std::future::Future;
 use std::time::Instant;
 
+use bytes::Bytes;
 use sqlx::error::DatabaseError;
 use sqlx::{Pool, Transaction};
 
@@ -9,12 +11,13 @@ use super::commit::{commit, record_alone};
 use super::{OwnedRun, depart, jitter, refused, replayed};
 use crate::engine::behind::Behind;
 use crate::engine::coalesce::Leader;
+use crate::engine::finish::run_to_end;
 use crate::engine::transaction::{self, polling};
 use crate::engine::{Contract, Driven, Ending, Settlement, Step, too_large};
 use crate::error::{Effect, Error, ErrorKind};
+use crate::observe::Answered;
 use crate::operation::Call;
-use crate::protocol::Owner;
-use crate::store::sql::{Dialect, Records};
+use crate::store::sql::{Dialect, Records, Running};
 
 /// What [`close_or_again`] did.
 #[derive(Debug)]
@@ -31,7 +34,8 @@ pub enum Closed<T, E, D: Dialect> {
 ///
 /// # Cancel safety
 /// The transaction is rolled back, unless the commit was already sent: then the outcome is unknown
-/// to this caller, and the next call with the key finds it.
+/// to this caller, and the next call with the key finds it. With MySQL and MariaDB a call that is
+/// dropped once it records goes on to its commit in the background.
 pub async fn close<T, E, D: Dialect>(
     run: OwnedRun<D>,
     driven: Driven<Result<T, E>>,
@@ -73,6 +77,7 @@ pub async fn close_or_again<T, E, D: Dialect>(
     Closed::Replay(match step {
         Ok(Step::Run(mut run)) => {
             run.retries = retries - 1;
+            report.answered(id, Answered::FirstRun);
             return Closed::Again(run);
         }
         Ok(Step::Replay(replay)) => replayed(replay, contract, &report),
@@ -81,12 +86,20 @@ pub async fn close_or_again<T, E, D: Dialect>(
 }
 
 /// What it takes to begin again.
-struct Begun<D: Dialect> {
-    pool: Pool<D>,
-    records: Records,
-    behind: Behind,
-    call: Call,
-    leader: Leader,
+pub(super) struct Begun<D: Dialect> {
+    pub(super) pool: Pool<D>,
+    pub(super) records: Records,
+    pub(super) behind: Behind,
+    pub(super) call: Call,
+    pub(super) leader: Leader,
+}
+
+impl<D: Dialect> Begun<D> {
+    /// The answer of a call whose body has run and that ends in an error of the framework.
+    fn refuse<T, E>(&self, contract: &Contract<T, E>, error: Error) -> Result<T, E> {
+        self.call.report().refused(self.call.id(), error.kind());
+        contract.refuse(error)
+    }
 }
 
 enum Finished<T, E, D: Dialect> {
@@ -113,6 +126,7 @@ async fn finish<T, E, D: Dialect>(
         behind,
         ..
     } = run;
+    let tx = tx.take();
     let (result, known) = match driven {
         Driven::Finished(result) => (result, false),
         Driven::Known(result) => (result, true),
@@ -142,11 +156,12 @@ async fn finish<T, E, D: Dialect>(
         Ok(Ending::Settle(settlement, replayed)) => (settlement, replayed),
         Ok(Ending::TooLarge(outcome)) => {
             let _ = tx.rollback().await;
-            return Finished::Answer(contract.refuse(too_large(&begun.call, &outcome)));
+            let error = too_large(&begun.call, &outcome);
+            return Finished::Answer(begun.refuse(contract, error));
         }
         Err(error) => {
             let _ = tx.rollback().await;
-            return Finished::Answer(contract.refuse(error.effect_is(Effect::None)));
+            return Finished::Answer(begun.refuse(contract, error.effect_is(Effect::None)));
         }
     };
     let outcome = match (&result, settlement) {
@@ -154,56 +169,70 @@ async fn finish<T, E, D: Dialect>(
         (Err(_), settlement) => {
             let _ = tx.rollback().await;
             if let Settlement::Complete(outcome) = settlement {
-                let Begun {
-                    pool,
-                    records,
-                    call,
-                    leader,
-                    ..
-                } = begun;
-                record_alone(&pool, &records, &call, outcome, leader).await;
+                to_its_end::<D, _>(record_alone(begun, outcome)).await;
             }
             return Finished::Answer(replayed.unwrap_or(result));
         }
         (Ok(_), Settlement::Release) => {
             let _ = tx.rollback().await;
             let error = begun.call.error(ErrorKind::OutcomeNotRecordable);
-            return Finished::Answer(contract.refuse(error));
+            return Finished::Answer(begun.refuse(contract, error));
         }
     };
-    let asked_at = Instant::now();
-    match complete_and_commit(tx, &begun, running.owner(), &outcome).await {
-        Ok(()) => {
-            begun.leader.land(outcome.clone());
-            let copied = begun.behind.committed(&begun.call, &outcome, asked_at);
-            copied.await;
-            Finished::Answer(replayed.unwrap_or(result))
-        }
-        Err(error) if error.kind() == ErrorKind::RetryTransaction => Finished::GivenUp {
-            error: contract.refuse(error),
+    let recorded = record(tx, begun, running, outcome);
+    match to_its_end::<D, _>(recorded).await {
+        Ok(()) => Finished::Answer(replayed.unwrap_or(result)),
+        Err((error, begun)) if error.kind() == ErrorKind::RetryTransaction => Finished::GivenUp {
+            error: begun.refuse(contract, error),
             begun,
         },
-        Err(error) => Finished::Answer(contract.refuse(error)),
+        Err((error, begun)) => Finished::Answer(begun.refuse(contract, error)),
     }
 }
 
-async fn complete_and_commit<D: Dialect>(
+/// Records and commits; then wakes those who wait, and fills the front.
+async fn record<D: Dialect>(
     mut tx: Transaction<'static, D>,
-    begun: &Begun<D>,
-    owner: Owner,
-    outcome: &[u8],
-) -> Result<(), Error> {
+    begun: Begun<D>,
+    running: Running,
+    outcome: Bytes,
+) -> Result<(), (Error, Begun<D>)> {
     let Begun {
         pool,
         records,
         call,
         ..
-    } = begun;
-    if let Err(error) = transaction::complete::<D>(&mut tx, records, call, owner, outcome).await {
-        let _ = tx.rollback().await;
-        return Err(error);
+    } = &begun;
+    let (owner, asked_at) = (running.owner(), Instant::now());
+    let completed = transaction::complete::<D>(&mut tx, records, call, owner, &outcome).await;
+    let done = match completed {
+        Ok(()) => commit(tx, pool, records, call, owner).await,
+        Err(error) => {
+            let _ = tx.rollback().await;
+            Err(error)
+        }
+    };
+    if let Err(error) = done {
+        return Err((error, begun));
     }
-    commit(tx, pool, records, call, owner).await
+    begun.leader.land(outcome.clone());
+    let copied = begun.behind.committed(&begun.call, &outcome, asked_at);
+    copied.await;
+    Ok(())
+}
+
+/// Runs statements of the framework's to their end even when the caller drops them, where one that is
+/// dropped before its answer spoils the connection.
+async fn to_its_end<D: Dialect, F>(statements: F) -> F::Output
+where
+    F: Future + Send + 'static,
+    F::Output: Send,
+{
+    if D::SURVIVES_A_DROP {
+        statements.await
+    } else {
+        run_to_end(statements).await
+    }
 }
 
 /// Whether the body's error comes from the database giving the transaction up.

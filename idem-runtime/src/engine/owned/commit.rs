@@ -6,13 +6,13 @@ use bytes::Bytes;
 use sqlx::{Pool, Transaction};
 
 use super::begin;
+use super::close::Begun;
 use crate::engine::backoff::Backoff;
-use crate::engine::coalesce::Leader;
 use crate::engine::transaction::{self, Look, look};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::Call;
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, Inserted, NewRow, Records, Running, classify};
+use crate::store::sql::{Dialect, Inserted, NewRow, Records, Running, classify, refuses_commit};
 
 /// How long a commit whose answer was lost is asked after.
 const ASKING: Duration = Duration::from_secs(10);
@@ -27,30 +27,35 @@ pub(super) async fn commit<D: Dialect>(
     let Err(error) = tx.commit().await else {
         return Ok(());
     };
-    let refused = match &error {
-        sqlx::Error::Database(error) => {
-            D::code(&**error).is_some_and(|code| D::refuses_commit(&code))
-        }
-        _ => false,
-    };
-    let held = if refused {
-        Ok(false)
-    } else {
-        resolve(pool, records, call, owner).await
-    };
-    match held {
+    if refuses_commit::<D>(&error) {
+        return Err(call.name(refused::<D>(error)));
+    }
+    match resolve(pool, records, call, owner).await {
         Ok(true) => Ok(()),
         Ok(false) => {
-            let detail = if refused {
-                "the database refused the commit"
-            } else {
-                "the connection was lost at the commit, and nothing was committed"
-            };
-            let error = classify::<D>(error).detail(detail);
+            let error = classify::<D>(error)
+                .detail("the connection was lost at the commit, and nothing was committed");
             Err(call.name(error).effect_is(Effect::None))
         }
         Err(_) => Err(call.error(ErrorKind::CommitUnknown).caused_by(error)),
     }
+}
+
+/// The database itself has refused the commit: a lost race may be run again, a constraint of the
+/// application's (or its trigger) refuses the same again.
+fn refused<D: Dialect>(error: sqlx::Error) -> Error {
+    let database = error.as_database_error();
+    let code = database.and_then(D::code).unwrap_or_default();
+    if D::kind_of_code(&code) == ErrorKind::RetryTransaction {
+        return classify::<D>(error).effect_is(Effect::None);
+    }
+    let mut detail = format!("the database refused the commit with the code {code}");
+    if let Some(constraint) = database.and_then(|error| error.constraint()) {
+        detail.push_str(&format!(", constraint `{constraint}`"));
+    }
+    Error::new(ErrorKind::CommitRefused)
+        .detail(detail)
+        .caused_by(error)
 }
 
 /// Finds out whether a commit whose answer was lost has held, by our own owner token. The reserving
@@ -88,7 +93,7 @@ async fn ask<D: Dialect>(
 ) -> Result<Option<bool>, Error> {
     let failed = |error| call.name(classify::<D>(error));
     let statements = records.statements::<D>();
-    let mut tx = begin(pool).await?;
+    let mut tx = begin(pool, None).await?;
     let probe = NewRow::of(call, Owner::fresh());
     let inserted = D::insert(&mut tx, statements, probe)
         .await
@@ -107,16 +112,18 @@ async fn ask<D: Dialect>(
 
 /// Records a final error in a transaction of its own, after the body's was rolled back. Best effort:
 /// the error had no effect, so a call that runs again instead repeats nothing.
-pub(super) async fn record_alone<D: Dialect>(
-    pool: &Pool<D>,
-    records: &Records,
-    call: &Call,
-    outcome: Bytes,
-    leader: Leader,
-) {
+pub(super) async fn record_alone<D: Dialect>(begun: Begun<D>, outcome: Bytes) {
+    let Begun {
+        pool,
+        records,
+        call,
+        leader,
+        ..
+    } = begun;
+    let (pool, records, call) = (&pool, &records, &call);
     let running = Running::register(Owner::fresh());
     let record = async {
-        let mut tx = begin(pool).await?;
+        let mut tx = begin(pool, None).await?;
         let recorded = async {
             let found = look::<D>(&mut tx, records, call, running.owner()).await?;
             if !matches!(found, Look::Ours) {

@@ -2,27 +2,30 @@
 
 mod close;
 mod commit;
+mod follow;
+mod held;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
-use sqlx::{Pool, Transaction};
+use sqlx::{Pool, SqlStr, Transaction};
 
 use super::backoff::Backoff;
 use super::behind::{Behind, from_front};
-use super::coalesce::{self, Follower, Joined, Lane, Leader, Stage};
+use super::coalesce::{self, Joined, Lane, Leader};
 use super::finish::run_to_end;
 use super::transaction::{Look, RETRY_AFTER, completed, look, polling, replay};
 use super::{Contract, Driver, Entered, Replay, Run, Step, call_path};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::key::RecordId;
 use crate::observe::{Answered, Report};
-use crate::operation::{Call, InProgress};
+use crate::operation::Call;
 use crate::protocol::Owner;
 use crate::store::sql::{Asked, Dialect, OwnPool, Records, Row, Running, classify};
 
 pub use close::{Closed, close, close_or_again};
+use follow::follow;
+use held::Held;
 
 /// How often a transaction that failed before its body ran is begun again.
 const RETRIES_BEFORE_BODY: u32 = 20;
@@ -30,7 +33,7 @@ const RETRIES_BEFORE_BODY: u32 = 20;
 /// A call whose body runs in a transaction of the framework's own.
 #[derive(Debug)]
 pub struct OwnedRun<D: Dialect> {
-    tx: Transaction<'static, D>,
+    tx: Held<D>,
     pool: Pool<D>,
     records: Records,
     call: Call,
@@ -43,7 +46,7 @@ pub struct OwnedRun<D: Dialect> {
 impl<D: Dialect> OwnedRun<D> {
     /// The transaction, for the body.
     pub fn transaction(&mut self) -> &mut Transaction<'static, D> {
-        &mut self.tx
+        self.tx.get()
     }
 }
 
@@ -70,14 +73,14 @@ impl<D: Dialect> OwnedRun<D> {
             behind: self.behind,
             retries: self.retries,
         };
-        (self.tx, apart)
+        (self.tx.take(), apart)
     }
 }
 
 impl<D: Dialect> Apart<D> {
     pub(crate) fn with(self, tx: Transaction<'static, D>) -> OwnedRun<D> {
         OwnedRun {
-            tx,
+            tx: Held::new(tx, self.pool.clone()),
             pool: self.pool,
             records: self.records,
             call: self.call,
@@ -163,7 +166,7 @@ pub async fn aside<T, E, P: OwnPool + ?Sized>(
     pool: &P,
     contract: &Contract<T, E>,
 ) -> Result<Transaction<'static, P::Db>, E> {
-    let begun = begin(pool.pool()).await;
+    let begun = begin(pool.pool(), pool.records().begin_statement()).await;
     // It is known that the call is done, and not what came of it.
     begun.or_else(|error| contract.refuse(error.effect_is(Effect::Done)))
 }
@@ -195,7 +198,8 @@ async fn take_off<D: Dialect>(
             }
             Joined::Behind(follower) => {
                 call.duplicates().record(true);
-                if let Some(outcome) = follow(&call, follower, &polling).await? {
+                let patience = pool.options().get_acquire_timeout();
+                if let Some(outcome) = follow(&call, follower, &polling, patience).await? {
                     return Ok(Step::Replay(Replay {
                         call,
                         outcome,
@@ -204,35 +208,6 @@ async fn take_off<D: Dialect>(
                 }
             }
         }
-    }
-}
-
-/// Waits for the call that went first, without a connection. `None`: it is for this call to look.
-async fn follow(
-    call: &Call,
-    mut first: Follower,
-    polling: &Backoff,
-) -> Result<Option<Bytes>, Error> {
-    let in_progress = || call.error(ErrorKind::InProgress).after(RETRY_AFTER);
-    let other_payload = !first.fingerprint.matches(call.fingerprint());
-    // One that only looks may itself be the one that is wrong, or about to be answered.
-    let enough: fn(&Stage) -> bool = match (other_payload, call.in_progress()) {
-        (true, _) => |stage| matches!(stage, Stage::Running | Stage::Landed(_)),
-        (false, InProgress::Reject) => |stage| !matches!(stage, Stage::Looking),
-        (false, InProgress::Wait(_)) => |stage| matches!(stage, Stage::Landed(_)),
-    };
-    let reached = match call.in_progress() {
-        // It looks without waiting for anybody, and ends.
-        InProgress::Reject => first.reaches(enough).await,
-        InProgress::Wait(_) => tokio::time::timeout(polling.left(), first.reaches(enough))
-            .await
-            .map_err(|_| in_progress())?,
-    };
-    match reached {
-        Some(Stage::Running) if other_payload => Err(call.error(ErrorKind::FingerprintMismatch)),
-        Some(Stage::Landed(outcome)) if !other_payload => Ok(Some(outcome)),
-        Some(Stage::Landed(_)) | None => Ok(None),
-        Some(Stage::Looking | Stage::Elsewhere | Stage::Running) => Err(in_progress()),
     }
 }
 
@@ -245,31 +220,32 @@ async fn depart<D: Dialect>(
     leader: Leader,
     polling: &mut Backoff,
 ) -> Result<Step<OwnedRun<D>>, Error> {
-    if !behind.is_new()
-        && call.duplicates().is_high()
-        && let Some(row) = read(pool, records, &call).await?
-    {
-        call.duplicates().record(true);
-        leader.land(row.outcome.clone().unwrap_or_default());
-        behind.read(&call, &row).await;
-        return Ok(Step::Replay(replay(call, row)));
+    if !behind.is_new() && call.duplicates().is_high() {
+        match read(pool, records, &call).await {
+            Ok(Some(row)) => return Ok(replayed_from(row, call, leader, &behind).await),
+            Ok(None) => {}
+            Err(error) => return Err(leader.fail(error)),
+        }
     }
     let running = Running::register(Owner::fresh());
+    let mut call = call;
     let mut tries_left = RETRIES_BEFORE_BODY;
     loop {
-        let mut tx = match begin(pool).await {
+        let tx = match begin(pool, records.begin_statement()).await {
             Ok(tx) => tx,
             // Another writer has the database for itself (SQLite): that too is to be waited for.
             Err(error) if error.kind() == ErrorKind::RetryTransaction => match polling.next() {
                 Some(pause) => {
+                    leader.runs_elsewhere();
                     tokio::time::sleep(pause).await;
                     continue;
                 }
                 None => return Err(call.name(error)),
             },
-            Err(error) => return Err(call.name(error)),
+            Err(error) => return Err(leader.fail(call.name(error))),
         };
-        let looked = look::<D>(&mut tx, records, &call, running.owner()).await;
+        let (tx, back, looked) = look_to_end(tx, records, call, running.owner()).await;
+        call = back;
         if !matches!(looked, Ok(Look::Ours)) {
             // Awaited, so that the connection is free and clean before anything else happens.
             let _ = tx.rollback().await;
@@ -278,7 +254,7 @@ async fn depart<D: Dialect>(
             let retries = call.retries();
             let (pool, records) = (pool.clone(), records.clone());
             return Ok(Step::Run(OwnedRun {
-                tx,
+                tx: Held::new(tx, pool.clone()),
                 pool,
                 records,
                 call,
@@ -297,19 +273,43 @@ async fn depart<D: Dialect>(
                 }
             }
             Ok(Look::Completed(row)) => {
-                call.duplicates().record(true);
-                leader.land(row.outcome.clone().unwrap_or_default());
-                behind.read(&call, &row).await;
-                return Ok(Step::Replay(replay(call, row)));
+                return Ok(replayed_from(row, call, leader, &behind).await);
             }
             // Nothing has run: beginning again needs nobody's leave.
             Err(error) if error.kind() == ErrorKind::RetryTransaction && tries_left > 0 => {
                 tries_left -= 1;
                 tokio::time::sleep(jitter(RETRIES_BEFORE_BODY - tries_left)).await;
             }
-            Err(error) => return Err(error),
+            Err(error) => return Err(leader.fail(error)),
         }
     }
+}
+
+/// Hands a record that was read to all who wait for it.
+async fn replayed_from<R>(row: Row, call: Call, leader: Leader, behind: &Behind) -> Step<R> {
+    call.duplicates().record(true);
+    leader.land(row.outcome.clone().unwrap_or_default());
+    behind.read(&call, &row).await;
+    Step::Replay(replay(call, row))
+}
+
+/// Looks; to the end, where a statement that is dropped before its answer spoils the connection.
+async fn look_to_end<D: Dialect>(
+    mut tx: Transaction<'static, D>,
+    records: &Records,
+    call: Call,
+    owner: Owner,
+) -> (Transaction<'static, D>, Call, Result<Look, Error>) {
+    if D::SURVIVES_A_DROP {
+        let looked = look::<D>(&mut tx, records, &call, owner).await;
+        return (tx, call, looked);
+    }
+    let records = records.clone();
+    run_to_end(async move {
+        let looked = look::<D>(&mut tx, &records, &call, owner).await;
+        (tx, call, looked)
+    })
+    .await
 }
 
 /// The completed record, read on a connection of the pool.
@@ -319,11 +319,19 @@ async fn read<D: Dialect>(
     call: &Call,
 ) -> Result<Option<Row>, Error> {
     let failed = |error| call.name(classify::<D>(error));
-    let mut conn = pool.acquire().await.map_err(failed)?;
-    let peek = &records.statements::<D>().peek;
-    let found = D::read(&mut conn, peek, call.id()).await.map_err(failed)?;
-    drop(conn);
-    match found {
+    let id = call.id();
+    let found = if D::SURVIVES_A_DROP {
+        let mut conn = pool.acquire().await.map_err(failed)?;
+        D::peek(&mut conn, records.statements::<D>(), id).await
+    } else {
+        let (pool, records) = (pool.clone(), records.clone());
+        run_to_end(async move {
+            let mut conn = pool.acquire().await?;
+            D::peek(&mut conn, records.statements::<D>(), id).await
+        })
+        .await
+    };
+    match found.map_err(failed)? {
         Some(row) if row.outcome.is_some() && !row.is_over => match completed(call, row)? {
             Look::Completed(row) => Ok(Some(row)),
             Look::Ours | Look::InProgress => Ok(None),
@@ -334,9 +342,12 @@ async fn read<D: Dialect>(
 
 /// Begins, and goes on beginning when the call is dropped: a `BEGIN` whose future is dropped on the
 /// wire would leave the connection inside a transaction that nobody ends (decision 7).
-async fn begin<D: Dialect>(pool: &Pool<D>) -> Result<Transaction<'static, D>, Error> {
+async fn begin<D: Dialect>(
+    pool: &Pool<D>,
+    statement: Option<SqlStr>,
+) -> Result<Transaction<'static, D>, Error> {
     let pool = pool.clone();
-    run_to_end(async move { D::begin(&pool).await })
+    run_to_end(async move { D::begin_with(&pool, statement).await })
         .await
         .map_err(classify::<D>)
 }

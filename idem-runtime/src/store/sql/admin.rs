@@ -36,8 +36,8 @@ impl Records {
         id: RecordId,
     ) -> Result<Option<Completed>, Error> {
         let mut conn = pool.acquire().await.map_err(classify::<D>)?;
-        let peek = &self.statements::<D>().peek;
-        let row = D::read(&mut conn, peek, id).await.map_err(classify::<D>)?;
+        let row = D::peek(&mut conn, self.statements::<D>(), id).await;
+        let row = row.map_err(classify::<D>)?;
         Ok(row.filter(|row| !row.is_over).and_then(|row| {
             let (fingerprint, recorded_at, is_gone) =
                 (row.fingerprint, row.recorded_at, row.is_gone);

@@ -239,6 +239,14 @@ pub trait Dialect: Watched + sealed::Sealed {
     #[doc(hidden)]
     const INDEX: usize;
 
+    /// Whether the database refuses to commit a reservation without an outcome.
+    #[doc(hidden)]
+    const REFUSES_HALF_DONE: bool = true;
+
+    /// Whether a connection can be used again after a statement whose future was dropped.
+    #[doc(hidden)]
+    const SURVIVES_A_DROP: bool = true;
+
     #[doc(hidden)]
     fn statements(table: &str) -> Statements;
 
@@ -271,13 +279,23 @@ pub trait Dialect: Watched + sealed::Sealed {
         async move { Self::insert(conn, statements, row).await.map(Some) }
     }
 
-    /// `sql` is one of the two reading statements.
+    /// Reads the row by `sql`.
     #[doc(hidden)]
     fn read(
         conn: &mut Self::Connection,
         sql: &SqlStr,
         id: RecordId,
     ) -> impl Future<Output = Result<Option<Row>, sqlx::Error>> + Send;
+
+    /// Reads what is committed, whatever the isolation level of the session, outside a transaction.
+    #[doc(hidden)]
+    fn peek(
+        conn: &mut Self::Connection,
+        statements: &Statements,
+        id: RecordId,
+    ) -> impl Future<Output = Result<Option<Row>, sqlx::Error>> + Send {
+        Self::read(conn, &statements.peek, id)
+    }
 
     /// Takes a row over whose time is over.
     #[doc(hidden)]
@@ -334,7 +352,26 @@ pub trait Dialect: Watched + sealed::Sealed {
     #[doc(hidden)]
     fn begin(
         pool: &Pool<Self>,
+    ) -> impl Future<Output = Result<Transaction<'static, Self>, sqlx::Error>> + Send {
+        Self::begin_with(pool, None)
+    }
+
+    /// The same by a statement of the caller's, if there is one.
+    #[doc(hidden)]
+    fn begin_with(
+        pool: &Pool<Self>,
+        statement: Option<SqlStr>,
     ) -> impl Future<Output = Result<Transaction<'static, Self>, sqlx::Error>> + Send;
+
+    /// Gives a transaction up that was dropped, maybe before a statement in it was answered. What
+    /// goes back to the pool can be used.
+    #[doc(hidden)]
+    fn give_up(
+        tx: Transaction<'static, Self>,
+        _pool: Pool<Self>,
+    ) -> impl Future<Output = ()> + Send {
+        async move { drop(tx) }
+    }
 
     /// Whether a `COMMIT` would commit what the transaction has done, as far as the database tells;
     /// an error where it would not.

@@ -3,7 +3,7 @@ use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
 
-use sqlx::{Pool, Transaction};
+use sqlx::{Pool, SqlSafeStr, SqlStr, Transaction};
 
 use super::dialect::{Dialect, Statements};
 use super::names::checked_table;
@@ -36,6 +36,7 @@ pub struct Records {
     namespace: Arc<str>,
     takes_locks: bool,
     statements: Arc<[std::sync::OnceLock<Statements>; 3]>,
+    begin: Option<SqlStr>,
 }
 
 impl Records {
@@ -50,6 +51,7 @@ impl Records {
             namespace: "".into(),
             takes_locks: true,
             statements: Arc::default(),
+            begin: None,
         })
     }
 
@@ -93,6 +95,11 @@ impl Records {
             records: self.clone(),
             pool: pool.clone(),
         }
+    }
+
+    /// How transactions of the framework's own are begun, if not as usual.
+    pub(crate) fn begin_statement(&self) -> Option<SqlStr> {
+        self.begin.clone()
     }
 
     pub(crate) fn table(&self) -> &str {
@@ -141,6 +148,7 @@ impl Default for Records {
             namespace: "".into(),
             takes_locks: true,
             statements: Arc::default(),
+            begin: None,
         }
     }
 }
@@ -166,6 +174,33 @@ pub struct OnTx<'a, 'c, D: Dialect> {
 pub struct PoolWith<D: Dialect> {
     records: Records,
     pool: Pool<D>,
+}
+
+impl<D: Dialect> PoolWith<D> {
+    /// Begins the body's transactions with this statement instead of the usual one, as
+    /// [`Pool::begin_with`] does: for an isolation level, for example.
+    ///
+    /// | database | for example |
+    /// |---|---|
+    /// | Postgres | `BEGIN ISOLATION LEVEL SERIALIZABLE` |
+    /// | MySQL, MariaDB | `SET TRANSACTION ISOLATION LEVEL SERIALIZABLE; START TRANSACTION` |
+    /// | SQLite | `BEGIN EXCLUSIVE`; the usual one is `BEGIN IMMEDIATE` |
+    ///
+    /// Under `REPEATABLE READ` and `SERIALIZABLE` the database gives transactions up that meet others
+    /// (`RetryTransaction`): say `retry = n` at the function. A statement that begins no transaction,
+    /// or one that may not write, fails the call before its body.
+    ///
+    /// ```
+    /// # #[cfg(feature = "postgres")]
+    /// # fn example(records: idem_runtime::store::sql::Records, pool: sqlx::PgPool) {
+    /// let store = records.pool(&pool).begin_with("BEGIN ISOLATION LEVEL SERIALIZABLE");
+    /// # let _ = store; }
+    /// ```
+    #[must_use]
+    pub fn begin_with(mut self, statement: impl SqlSafeStr) -> Self {
+        self.records.begin = Some(statement.into_sql_str());
+        self
+    }
 }
 
 /// A pool whose transactions the framework may begin, commit and roll back itself.

@@ -23,8 +23,9 @@
 //!
 //! # Cancel safety
 //! sqlx 0.9's driver cannot go on after a statement whose future was dropped while it was being sent
-//! or prepared: the next use of the connection fails or never ends. Where a call can be dropped, run
-//! its whole transaction in a task of its own.
+//! or prepared: the next use of the connection fails or never ends. A transaction of the framework's own
+//! closes such a connection when it is dropped. Where a call in the caller's transaction can be dropped,
+//! run the whole transaction in a task of its own.
 //!
 //! # What is tested
 //! MariaDB 10.11. What differs on MySQL 8 (the session's lock wait, set and restored around the two
@@ -32,6 +33,7 @@
 //!
 //! See `docs/protocol.md`.
 
+mod dropped;
 pub(crate) mod setup;
 mod turn;
 mod watched;
@@ -74,6 +76,8 @@ const READ: &str = "SELECT fingerprint, owner, outcome, \
 
 impl Dialect for MySql {
     const INDEX: usize = 2;
+    const REFUSES_HALF_DONE: bool = false;
+    const SURVIVES_A_DROP: bool = false;
 
     fn statements(table: &str) -> Statements {
         let sql = |template: &str| statement(&template.replace("{ends}", ENDS), table);
@@ -97,7 +101,8 @@ impl Dialect for MySql {
              /*M! AND @@in_transaction = 1 */");
         let status = sql(&READ.replacen(
             " FROM",
-            ", TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) DIV 1000 FROM",
+            ", TIMESTAMPDIFF(MICROSECOND, '1970-01-01', created_at) DIV 1000, \
+             /*M! @@tx_isolation */ /*!80000 @@transaction_isolation */ = 'READ-UNCOMMITTED' FROM",
             1,
         ));
         Statements {
@@ -187,6 +192,23 @@ impl Dialect for MySql {
             .transpose()
     }
 
+    // Both in one packet: the level must not be left to somebody else's transaction. A packet of
+    // several statements takes no arguments; the id is sixteen bytes of our own.
+    async fn peek(
+        conn: &mut MySqlConnection,
+        statements: &Statements,
+        id: RecordId,
+    ) -> Result<Option<Row>, sqlx::Error> {
+        let peek = statements.peek.as_str().replace('?', &format!("X'{id}'"));
+        let committed = format!("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ; {peek}");
+        let asked_at = Instant::now();
+        sqlx::raw_sql(AssertSqlSafe(committed))
+            .fetch_optional(conn)
+            .await?
+            .map(|row| from_row(&row, asked_at))
+            .transpose()
+    }
+
     async fn take_over(
         conn: &mut MySqlConnection,
         statements: &Statements,
@@ -256,8 +278,15 @@ impl Dialect for MySql {
         limited(conn, &statements.bury, limit).await
     }
 
-    async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
-        pool.begin().await
+    async fn begin_with(
+        pool: &Pool<Self>,
+        statement: Option<SqlStr>,
+    ) -> Result<Transaction<'static, Self>, sqlx::Error> {
+        Transaction::begin(pool.acquire().await?, statement).await
+    }
+
+    async fn give_up(tx: Transaction<'static, Self>, pool: Pool<Self>) {
+        dropped::give_up(tx, pool).await;
     }
 
     // A deadlock ends the transaction, and what follows it commits by itself. Only MariaDB tells.

@@ -236,8 +236,11 @@ impl Dialect for Postgres {
         bury.execute(conn).await.map(|done| done.rows_affected())
     }
 
-    async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
-        pool.begin().await
+    async fn begin_with(
+        pool: &Pool<Self>,
+        statement: Option<SqlStr>,
+    ) -> Result<Transaction<'static, Self>, sqlx::Error> {
+        Transaction::begin(pool.acquire().await?, statement).await
     }
 
     // A COMMIT of an aborted transaction rolls back and is answered as a success.

@@ -16,7 +16,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use sqlx::error::DatabaseError;
 use sqlx::sqlite::{Sqlite, SqliteError, SqliteRow};
-use sqlx::{Connection as _, Pool, Row as _, SqlStr, SqliteConnection, Transaction};
+use sqlx::{
+    Connection as _, Pool, Row as _, SqlSafeStr as _, SqlStr, SqliteConnection, Transaction,
+};
 
 use super::dialect::{
     Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
@@ -51,8 +53,16 @@ impl Dialect for Sqlite {
             "INSERT INTO {table} (id, scope, key_text, fingerprint, owner, incomplete, created_at) \
              VALUES (?1, ?2, ?3, ?4, ?5, 0, {now}) ON CONFLICT DO NOTHING",
         );
-        let status = sql("SELECT fingerprint, owner, outcome, completed_at, \
-             expires_at - {now}, known_until - {now}, created_at FROM {table} WHERE id = ?1");
+        // With a shared cache a connection may read what another one has not committed.
+        let committed = "NOT (SELECT read_uncommitted FROM pragma_read_uncommitted)";
+        let peek = sql(&format!(
+            "SELECT fingerprint, owner, outcome, completed_at, expires_at - {{now}}, \
+             known_until - {{now}} FROM {{table}} WHERE id = ?1 AND {committed}"
+        ));
+        let status = sql(&format!(
+            "SELECT fingerprint, owner, outcome, completed_at, expires_at - {{now}}, \
+             known_until - {{now}}, created_at FROM {{table}} WHERE id = ?1 AND {committed}"
+        ));
         let take_over = sql(
             "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
              incomplete = 0, outcome = NULL, created_at = {now}, completed_at = NULL, \
@@ -62,7 +72,7 @@ impl Dialect for Sqlite {
         Statements {
             insert_blocking: insert.clone(),
             insert,
-            peek: read.clone(),
+            peek,
             holder: status.clone(),
             status,
             read,
@@ -187,7 +197,11 @@ impl Dialect for Sqlite {
         bury.execute(conn).await.map(|done| done.rows_affected())
     }
 
-    async fn begin(pool: &Pool<Self>) -> Result<Transaction<'static, Self>, sqlx::Error> {
+    async fn begin_with(
+        pool: &Pool<Self>,
+        statement: Option<SqlStr>,
+    ) -> Result<Transaction<'static, Self>, sqlx::Error> {
+        let statement = statement.unwrap_or_else(|| "BEGIN IMMEDIATE".into_sql_str());
         loop {
             let conn = pool.acquire().await?;
             // A body that ended its transaction by itself left a connection that can neither roll back
@@ -196,8 +210,7 @@ impl Dialect for Sqlite {
                 drop(conn.detach());
                 continue;
             }
-            let begin = sqlx::SqlSafeStr::into_sql_str("BEGIN IMMEDIATE");
-            return Transaction::begin(conn, Some(begin)).await;
+            return Transaction::begin(conn, Some(statement)).await;
         }
     }
 

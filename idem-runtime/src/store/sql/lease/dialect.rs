@@ -189,10 +189,6 @@ pub enum Claim {
 
 /// What differs between databases for a table with leases. Sealed, as [`Dialect`] is.
 pub trait LeaseDialect: Dialect {
-    /// Whether a connection can be used again after a statement whose future was dropped.
-    #[doc(hidden)]
-    const SURVIVES_A_DROP: bool = true;
-
     #[doc(hidden)]
     fn lease_statements(table: &str) -> LeaseStatements;
 

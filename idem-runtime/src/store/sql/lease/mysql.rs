@@ -49,8 +49,6 @@ const COLUMNS: &[(&str, &str, i32)] = &[
 ];
 
 impl LeaseDialect for MySql {
-    const SURVIVES_A_DROP: bool = false;
-
     fn lease_statements(table: &str) -> LeaseStatements {
         let sql = |template: &str| {
             let filled = template.replace("{row}", ROW).replace("{ends}", ENDS);

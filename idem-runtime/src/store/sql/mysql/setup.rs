@@ -121,7 +121,8 @@ pub(crate) async fn version(conn: &mut MySqlConnection, table: &str) -> Result<i
 /// Checks the schema and the server: the version, the columns and their types, that the id alone is
 /// the primary key (a key with a partition column would let one call run twice), that text compares
 /// by its bytes, that the engine is InnoDB, that values which do not fit are refused (`sql_mode`), and
-/// that a lock wait which times out leaves the transaction alive (`innodb_rollback_on_timeout`).
+/// that a lock wait which times out leaves the transaction alive (`innodb_rollback_on_timeout`), and
+/// that sessions do not read what is not committed (`READ UNCOMMITTED`).
 ///
 /// # Errors
 /// [`ErrorKind::Schema`] with what is wrong; or the database cannot be used.
@@ -136,7 +137,22 @@ pub async fn check(pool: &impl OwnPool<Db = MySql>) -> Result<(), Error> {
              lose its whole transaction",
         ));
     }
+    if reads_uncommitted(&mut conn).await? {
+        return Err(unusable(
+            "the session's isolation level is READ UNCOMMITTED: set READ COMMITTED or a higher one",
+        ));
+    }
     Ok(())
+}
+
+async fn reads_uncommitted(conn: &mut MySqlConnection) -> Result<bool, Error> {
+    // The variable has another name on each of the two servers.
+    let level: String =
+        sqlx::query_scalar("SELECT /*M! @@tx_isolation */ /*!80000 @@transaction_isolation */")
+            .fetch_one(conn)
+            .await
+            .map_err(classify::<MySql>)?;
+    Ok(level == "READ-UNCOMMITTED")
 }
 
 /// The version, the columns, the key, and that values which do not fit are refused.

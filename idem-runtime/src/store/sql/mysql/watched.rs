@@ -20,8 +20,15 @@ impl Watched for MySql {
     ) -> Result<Option<(Row, Option<Moment>)>, sqlx::Error> {
         let asked_at = Instant::now();
         let ask = sqlx::query(sql.clone()).bind(id.as_bytes().as_slice());
-        let row = ask.fetch_optional(conn).await?;
-        row.map(|row| read(&row, asked_at)).transpose()
+        let Some(row) = ask.fetch_optional(&mut *conn).await? else {
+            return Ok(None);
+        };
+        let (found, since) = read(&row, asked_at)?;
+        // What is not committed is not seen, whatever the session reads.
+        if found.outcome.is_some() && row.try_get(7)? && !is_committed(conn, sql, id).await? {
+            return Ok(None);
+        }
+        Ok(Some((found, since)))
     }
 
     async fn committed(
@@ -68,6 +75,19 @@ impl Watched for MySql {
                 connection: None,
             }))
     }
+}
+
+/// Whether a session that reads what is not committed may take a completed row for one: nobody else
+/// holds it.
+async fn is_committed(
+    conn: &mut MySqlConnection,
+    sql: &SqlStr,
+    id: RecordId,
+) -> Result<bool, sqlx::Error> {
+    let locking = "/*M! LOCK IN SHARE MODE SKIP LOCKED */ /*!80000 FOR SHARE SKIP LOCKED */";
+    let sql = AssertSqlSafe(format!("{} {locking}", sql.as_str()));
+    let ask = sqlx::query(sql).bind(id.as_bytes().as_slice());
+    Ok(ask.fetch_optional(conn).await?.is_some())
 }
 
 fn read(row: &MySqlRow, asked_at: Instant) -> Result<(Row, Option<Moment>), sqlx::Error> {

@@ -41,8 +41,8 @@ pub async fn migrate(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
     apply(pool.pool(), records.table(), migrations(records)).await
 }
 
-/// Checks the schema: the version, the columns, and that the connection refuses to commit an
-/// unfinished reservation (`foreign_keys`).
+/// Checks the schema: the version, the columns, that the connection refuses to commit an unfinished
+/// reservation (`foreign_keys`), and that it does not read what is not committed (`read_uncommitted`).
 ///
 /// # Errors
 /// [`ErrorKind::Schema`](crate::ErrorKind::Schema) with what is wrong; or the database cannot be
@@ -72,6 +72,15 @@ pub async fn check(pool: &impl OwnPool<Db = Sqlite>) -> Result<(), Error> {
         return Err(unusable(
             "the foreign key on `incomplete` is missing or not enforced (PRAGMA foreign_keys): an \
              unfinished call could be committed",
+        ));
+    }
+    let uncommitted: i64 = sqlx::query_scalar("PRAGMA read_uncommitted")
+        .fetch_one(&mut *conn)
+        .await
+        .map_err(classify::<Sqlite>)?;
+    if uncommitted != 0 {
+        return Err(unusable(
+            "PRAGMA read_uncommitted is on: calls would be answered with what is not committed",
         ));
     }
     let any = statement("SELECT EXISTS (SELECT 1 FROM {never})", table);
