@@ -1,8 +1,7 @@
-//! Keys that are known after their outcome is gone, and tables from before there were any.
+//! Keys that are known after their outcome is gone.
 
 use std::time::Duration;
 
-use idem_runtime::ErrorKind;
 use idem_runtime::protocol::State;
 use idem_runtime::retention::Retention;
 use idem_runtime::store::sql::LeasedSql;
@@ -11,55 +10,6 @@ use idem_runtime::store::{Held, Reserved, Store};
 use sqlx::{Executor as _, MySql, Postgres, Sqlite};
 
 use crate::support::{LEASE, granted, hour, id, mariadb, postgres, request, sqlite};
-
-/// What a build without tombstones has written is replayed, and its retention is its end.
-async fn first_version<D: LeaseDialect>(store: LeasedSql<D>, back: impl AsyncFn(&'static str)) {
-    let held = granted(store.reserve(&request("kept", LEASE)).await.unwrap());
-    let done = store
-        .complete(&held, b"kept".as_slice().into(), hour())
-        .await;
-    assert_eq!(done.unwrap(), Held::Yes);
-    let short = Retention::new(Duration::from_millis(1)).unwrap();
-    let over = granted(store.reserve(&request("over", LEASE)).await.unwrap());
-    let done = store
-        .complete(&over, b"over".as_slice().into(), short)
-        .await;
-    assert_eq!(done.unwrap(), Held::Yes);
-    back("ALTER TABLE idem_lease DROP COLUMN known_until").await;
-    back("DELETE FROM idem_lease_schema WHERE version = 2").await;
-
-    let early = store.check().await.unwrap_err().to_string();
-    assert!(early.contains("version 1"), "{early}");
-    let error = store.reserve(&request("kept", LEASE)).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Schema);
-    store.migrate().await.unwrap();
-    store.check().await.unwrap();
-    let answer = store.reserve(&request("kept", LEASE)).await.unwrap();
-    assert!(matches!(answer, Reserved::Completed { outcome, .. } if *outcome == *b"kept"));
-    assert!(store.lookup(over.id).await.unwrap().is_none());
-    assert_eq!(store.purge(10).await.unwrap(), 1);
-    let again = granted(store.reserve(&request("over", LEASE)).await.unwrap());
-    assert!(again.fence > over.fence);
-}
-
-#[tokio::test]
-async fn records_of_the_first_version_are_read_after_the_migration() {
-    let (database, pool) = postgres().await;
-    first_version(LeasedSql::new(pool), async |sql| {
-        database.execute(sql).await
-    })
-    .await;
-    let (database, pool) = mariadb().await;
-    first_version(LeasedSql::new(pool), async |sql| {
-        database.execute(sql).await
-    })
-    .await;
-    let (_file, pool) = sqlite().await;
-    let back = async |sql| {
-        pool.execute(sql).await.unwrap();
-    };
-    first_version(LeasedSql::new(pool.clone()), back).await;
-}
 
 /// A build that knows no tombstones leaves the end of the old one where it takes a row over: the
 /// later of both ends counts.

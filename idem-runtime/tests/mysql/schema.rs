@@ -1,7 +1,7 @@
 //! The schema and the check before a service starts.
 
 use idem_runtime::ErrorKind;
-use idem_runtime::store::mysql::{check, migrate, migrations};
+use idem_runtime::store::mysql::{check, migrate};
 use idem_runtime::store::sql::Records;
 
 use crate::database::Database;
@@ -18,45 +18,6 @@ async fn many_processes_may_migrate_at_once() {
         migrated.await.unwrap().unwrap();
     }
     check(&records.pool(&db.pool)).await.unwrap();
-    check(&db.pool).await.unwrap();
-}
-
-#[tokio::test]
-async fn a_migration_that_was_interrupted_is_taken_up_again() {
-    let db = Database::fresh().await;
-    let records = Records::in_table("another").unwrap();
-    let step = migrations(&records).remove(0);
-    sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql))
-        .execute(&db.pool)
-        .await
-        .unwrap();
-    let unfinished = check(&records.pool(&db.pool)).await.unwrap_err();
-    assert_eq!(unfinished.kind(), ErrorKind::Schema);
-    migrate(&records.pool(&db.pool)).await.unwrap();
-    check(&records.pool(&db.pool)).await.unwrap();
-}
-
-/// What a table of the first version holds is replayed after the migration, and not before it.
-#[tokio::test]
-async fn records_outlive_a_migration() {
-    let db = Database::fresh().await;
-    let body = crate::service::Body::default();
-    let pay = || crate::service::pay_and_commit(&db.pool, "1", 1, body.clone());
-    let first = pay().await.unwrap();
-    for back in [
-        "ALTER TABLE idem_record DROP COLUMN known_until",
-        "DELETE FROM idem_record_schema WHERE version = 2",
-    ] {
-        sqlx::raw_sql(back).execute(&db.pool).await.unwrap();
-    }
-    assert_eq!(pay().await.unwrap_err().kind(), ErrorKind::Schema);
-    migrate(&db.pool).await.unwrap();
-    check(&db.pool).await.unwrap();
-    assert_eq!((pay().await.unwrap(), body.runs()), (first, 1));
-    // Interrupted between the step and its note.
-    let note = "DELETE FROM idem_record_schema WHERE version = 2";
-    sqlx::raw_sql(note).execute(&db.pool).await.unwrap();
-    migrate(&db.pool).await.unwrap();
     check(&db.pool).await.unwrap();
 }
 

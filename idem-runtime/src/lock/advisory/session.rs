@@ -95,9 +95,10 @@ impl AdvisoryLock {
     pub fn migrations(&self) -> Vec<Migration> {
         vec![Migration {
             version: 1,
+            serves_from: 1,
             name: "lock",
             sql: format!(
-                "CREATE SEQUENCE IF NOT EXISTS {} AS bigint NO CYCLE",
+                "CREATE SEQUENCE IF NOT EXISTS {} AS bigint NO CYCLE;\n",
                 self.sequence
             ),
         }]

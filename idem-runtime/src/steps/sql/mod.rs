@@ -12,12 +12,11 @@ mod texts;
 
 use std::future::Future;
 
-use sqlx::{Pool, SqlStr};
+use sqlx::SqlStr;
 
 use super::state::{Rest, SagaRow, SagaState, StepRow};
-use crate::error::Error;
 use crate::key::RecordId;
-use crate::store::sql::Migration;
+use crate::store::sql::schema::Shape;
 use crate::version::VersionDialect;
 
 pub use table::SagaTable;
@@ -94,19 +93,7 @@ pub trait SagaDialect: VersionDialect {
     fn saga_texts(table: &str) -> Texts;
 
     #[doc(hidden)]
-    fn saga_migrations(table: &str) -> Vec<Migration>;
-
-    #[doc(hidden)]
-    fn migrate_sagas(
-        pool: &Pool<Self>,
-        table: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
-
-    #[doc(hidden)]
-    fn check_sagas(
-        pool: &Pool<Self>,
-        table: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn saga_shape() -> &'static Shape;
 
     /// Does nothing where there is a row.
     #[doc(hidden)]

@@ -1,16 +1,12 @@
 use bytes::Bytes;
 use sqlx::mysql::MySql;
-use sqlx::{AssertSqlSafe, Connection as _, MySqlConnection, Pool, Row as _, SqlStr};
+use sqlx::{Row as _, SqlStr};
 
-use super::texts::{Places, Texts, Words, steps};
+use super::texts::{Places, Texts, Words};
 use super::{Change, Held, NewOwner, NewSaga, SagaDialect, statements};
-use crate::error::Error;
 use crate::key::RecordId;
 use crate::steps::state::{Rest, SagaRow, SagaState, StepRow, StepState};
-use crate::store::sql::Migration;
-use crate::store::sql::classify;
-use crate::store::sql::mysql::setup::{check_kind, lock, version};
-use crate::store::sql::schema::{fill, statement, unusable};
+use crate::store::sql::schema::{Promise, Shape, Step, Table};
 
 const WORDS: Words = Words {
     now: "UTC_TIMESTAMP(6)",
@@ -39,65 +35,63 @@ impl SagaDialect for MySql {
         WORDS.texts(table)
     }
 
-    fn saga_migrations(table: &str) -> Vec<Migration> {
-        let sql = include_str!("migrations/mysql_0001_saga.sql");
-        vec![Migration {
-            version: 1,
-            name: "saga",
-            sql: fill(&sql.replace("{steps}", &steps(table)), table),
-        }]
-    }
-
-    async fn migrate_sagas(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let conn = pool.acquire().await.map_err(classify::<Self>)?;
-        // Out of the pool: the lock ends with the connection, whatever becomes of this future.
-        let mut conn = conn.detach();
-        lock(&mut conn, table).await?;
-        let done = upgrade(&mut conn, table).await;
-        // The schema stands; a connection that does not close in good order is closed by its drop.
-        let _ = conn.close().await;
-        done.map_err(|error| classify::<Self>(error).detail("the schema could not be created"))
-    }
-
-    async fn check_sagas(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let mut conn = pool.acquire().await.map_err(classify::<Self>)?;
-        let at = version(&mut conn, table).await.map_err(classify::<Self>)?;
-        let want = Self::saga_migrations(table)
-            .last()
-            .map_or(0, |step| step.version);
-        if at != i64::from(want) {
-            return Err(unusable(format!(
-                "{table} is at version {at}, this build needs {want}"
-            )));
-        }
-        check_kind(&mut conn, table, "id").await?;
-        let (texts, id) = (Self::saga_texts(table), RecordId::from_bytes([0; 16]));
-        let read = Self::read_saga(&mut conn, &texts, id, false).await;
-        read.map_err(classify::<Self>)?;
-        let read = Self::read_steps(&mut conn, &texts, id).await;
-        read.map(drop).map_err(classify::<Self>)
+    fn saga_shape() -> &'static Shape {
+        &SAGA
     }
 
     statements!(|id: [u8; 16]| id.to_vec(), Vec<u8>, Vec::as_slice);
 }
 
-async fn upgrade(conn: &mut MySqlConnection, table: &str) -> Result<(), sqlx::Error> {
-    let versions = "CREATE TABLE IF NOT EXISTS {versions} (version INT NOT NULL PRIMARY KEY, \
-                    applied_at DATETIME(3) NOT NULL DEFAULT CURRENT_TIMESTAMP(3)) ENGINE = InnoDB";
-    sqlx::raw_sql(statement(versions, table))
-        .execute(&mut *conn)
-        .await?;
-    let at = version(conn, table).await?;
-    let steps = MySql::saga_migrations(table).into_iter();
-    for step in steps.filter(|step| i64::from(step.version) > at) {
-        sqlx::raw_sql(AssertSqlSafe(step.sql))
-            .execute(&mut *conn)
-            .await?;
-        let note = statement("INSERT INTO {versions} (version) VALUES (?)", table);
-        sqlx::query(note)
-            .bind(step.version)
-            .execute(&mut *conn)
-            .await?;
-    }
-    Ok(())
-}
+static SAGA: Shape = Shape {
+    steps: &[Step {
+        version: 1,
+        serves_from: 1,
+        name: "saga",
+        sql: include_str!("migrations/mysql_0001_saga.sql"),
+    }],
+    tables: &[
+        Table {
+            name: "{table}",
+            columns: &[
+                ("id", "binary(16)"),
+                ("serial", "bigint"),
+                ("name", "varchar(255)"),
+                ("key_text", "mediumtext"),
+                ("fingerprint", "varbinary(64)"),
+                ("input", "longblob"),
+                ("steps", "text"),
+                ("state", "varchar(20)"),
+                ("cancelled", "tinyint"),
+                ("rest", "varchar(20)"),
+                ("owner", "binary(16)"),
+                ("fence", "bigint"),
+                ("due_at", "datetime(6)"),
+                ("failed_step", "varchar(255)"),
+                ("error", "text"),
+                ("created_at", "datetime(6)"),
+                ("ended_at", "datetime(6)"),
+            ],
+            key: "id",
+            rights: "SELECT,INSERT,UPDATE,DELETE",
+        },
+        Table {
+            name: "{steps}",
+            columns: &[
+                ("saga", "binary(16)"),
+                ("number", "int"),
+                ("name", "varchar(255)"),
+                ("state", "varchar(20)"),
+                ("unknown_effect", "tinyint"),
+                ("left_alone", "tinyint"),
+                ("attempts", "int"),
+                ("undo_attempts", "int"),
+                ("result", "longblob"),
+                ("error", "text"),
+                ("changed_at", "datetime(6)"),
+            ],
+            key: "saga, number",
+            rights: "SELECT,INSERT,UPDATE",
+        },
+    ],
+    promises: &[Promise::Numbered("serial")],
+};

@@ -1,17 +1,13 @@
 use bytes::Bytes;
 use sqlx::postgres::Postgres;
-use sqlx::{Pool, Row as _, SqlStr};
+use sqlx::{Row as _, SqlStr};
 use uuid::Uuid;
 
-use super::texts::{Places, Texts, Words, steps};
+use super::texts::{Places, Texts, Words};
 use super::{Change, Held, NewOwner, NewSaga, SagaDialect, statements};
-use crate::error::Error;
 use crate::key::RecordId;
 use crate::steps::state::{Rest, SagaRow, SagaState, StepRow, StepState};
-use crate::store::sql::Migration;
-use crate::store::sql::classify;
-use crate::store::sql::postgres::setup::{apply, check_table};
-use crate::store::sql::schema::fill;
+use crate::store::sql::schema::{Promise, Shape, Step, Table};
 
 const WORDS: Words = Words {
     now: "clock_timestamp()",
@@ -39,45 +35,62 @@ impl SagaDialect for Postgres {
         WORDS.texts(table)
     }
 
-    fn saga_migrations(table: &str) -> Vec<Migration> {
-        let sql = include_str!("migrations/postgres_0001_saga.sql");
-        vec![Migration {
-            version: 1,
-            name: "saga",
-            sql: fill(&sql.replace("{steps}", &steps(table)), table),
-        }]
-    }
-
-    async fn migrate_sagas(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        apply(pool, table, Self::saga_migrations(table)).await
-    }
-
-    async fn check_sagas(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let mut conn = pool.acquire().await.map_err(classify::<Self>)?;
-        check_table(&mut conn, table, &Self::saga_migrations(table), COLUMNS).await?;
-        let texts = Self::saga_texts(table);
-        let read = Self::read_steps(&mut conn, &texts, RecordId::from_bytes([0; 16])).await;
-        read.map(drop).map_err(classify::<Self>)
+    fn saga_shape() -> &'static Shape {
+        &SAGA
     }
 
     statements!(Uuid::from_bytes, Uuid, Uuid::as_bytes);
 }
 
-const COLUMNS: &[(&str, &str)] = &[
-    ("id", "uuid"),
-    ("name", "text"),
-    ("key_text", "text"),
-    ("fingerprint", "bytea"),
-    ("input", "bytea"),
-    ("steps", "text"),
-    ("state", "text"),
-    ("cancelled", "boolean"),
-    ("rest", "text"),
-    ("owner", "uuid"),
-    ("fence", "bigint"),
-    ("due_at", "timestamp with time zone"),
-    ("failed_step", "text"),
-    ("error", "text"),
-    ("created_at", "timestamp with time zone"),
-    ("ended_at", "timestamp with time zone"),
-];
+static SAGA: Shape = Shape {
+    steps: &[Step {
+        version: 1,
+        serves_from: 1,
+        name: "saga",
+        sql: include_str!("migrations/postgres_0001_saga.sql"),
+    }],
+    tables: &[
+        Table {
+            name: "{table}",
+            columns: &[
+                ("id", "uuid"),
+                ("name", "text"),
+                ("key_text", "text"),
+                ("fingerprint", "bytea"),
+                ("input", "bytea"),
+                ("steps", "text"),
+                ("state", "text"),
+                ("cancelled", "boolean"),
+                ("rest", "text"),
+                ("owner", "uuid"),
+                ("fence", "bigint"),
+                ("due_at", "timestamp with time zone"),
+                ("failed_step", "text"),
+                ("error", "text"),
+                ("created_at", "timestamp with time zone"),
+                ("ended_at", "timestamp with time zone"),
+            ],
+            key: "id",
+            rights: "SELECT,INSERT,UPDATE,DELETE",
+        },
+        Table {
+            name: "{steps}",
+            columns: &[
+                ("saga", "uuid"),
+                ("number", "integer"),
+                ("name", "text"),
+                ("state", "text"),
+                ("unknown_effect", "boolean"),
+                ("left_alone", "boolean"),
+                ("attempts", "integer"),
+                ("undo_attempts", "integer"),
+                ("result", "bytea"),
+                ("error", "text"),
+                ("changed_at", "timestamp with time zone"),
+            ],
+            key: "saga, number",
+            rights: "SELECT,INSERT,UPDATE",
+        },
+    ],
+    promises: &[Promise::Sequence],
+};

@@ -9,7 +9,8 @@ use crate::error::Error;
 use crate::steps::claim::{millis, saga_id};
 use crate::steps::saga::key_text;
 use crate::steps::status::SagaStatus;
-use crate::store::sql::{Migration, checked_table, classify};
+use crate::store::sql::schema::{self, Schema};
+use crate::store::sql::{Migration, checked_own_table, classify};
 
 /// Where sagas are kept: `idem_saga` and `idem_saga_step`, as the connection's search path finds them,
 /// or another pair.
@@ -36,7 +37,7 @@ impl SagaTable {
     /// `_`).
     pub fn named(name: &str) -> Result<Self, Error> {
         Ok(Self {
-            name: checked_table(name)?.into(),
+            name: checked_own_table(name)?.into(),
             texts: Arc::default(),
         })
     }
@@ -44,7 +45,7 @@ impl SagaTable {
     /// The schema's steps, for a migration tool of your own.
     #[must_use]
     pub fn migrations<D: SagaDialect>(&self) -> Vec<Migration> {
-        D::saga_migrations(&self.name)
+        self.schema::<D>().migrations::<D>()
     }
 
     /// Creates or updates the tables. Safe to run in many processes at once.
@@ -52,7 +53,7 @@ impl SagaTable {
     /// # Errors
     /// The database cannot be used, or a table of that name is there that is not ours.
     pub async fn migrate<D: SagaDialect>(&self, pool: &Pool<D>) -> Result<(), Error> {
-        D::migrate_sagas(pool, &self.name).await
+        schema::migrate(pool, self.schema::<D>()).await
     }
 
     /// Checks the schema: the version, the columns, the primary key.
@@ -61,7 +62,7 @@ impl SagaTable {
     /// [`ErrorKind::Schema`](crate::ErrorKind::Schema) with what is wrong; or the database cannot be
     /// used.
     pub async fn check<D: SagaDialect>(&self, pool: &Pool<D>) -> Result<(), Error> {
-        D::check_sagas(pool, &self.name).await
+        schema::check(pool, self.schema::<D>()).await
     }
 
     /// Where the saga `name` with this key stands; `None` if nothing is known of it. Runs nothing and
@@ -108,6 +109,10 @@ impl SagaTable {
         let texts = self.texts::<D>();
         let gone = D::purge_sagas(&mut conn, texts, millis(over_for), i64::from(limit)).await;
         gone.map_err(classify::<D>)
+    }
+
+    fn schema<D: SagaDialect>(&self) -> Schema<'_> {
+        Schema::new(D::saga_shape(), &self.name)
     }
 
     pub(in crate::steps) fn texts<D: SagaDialect>(&self) -> &Texts {

@@ -151,8 +151,7 @@ impl Words {
             .replace("{alive}", self.alive)
             .replace("{left}", self.left)
             .replace("{fence}", self.fence)
-            .replace("{now}", self.now)
-            .replace("{steps}", &steps(table));
+            .replace("{now}", self.now);
         if self.places == Places::Marked {
             for number in (1..=10).rev() {
                 sql = sql.replace(&format!("${number}"), "?");
@@ -168,9 +167,4 @@ fn held(place: usize) -> String {
         &format!("${}", place + 1),
         1,
     )
-}
-
-/// The table of steps beside a table of sagas.
-pub(super) fn steps(table: &str) -> String {
-    format!("{table}_step")
 }

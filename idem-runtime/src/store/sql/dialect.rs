@@ -16,6 +16,7 @@ use crate::outcome;
 use crate::protocol::Owner;
 use crate::retention::Retention;
 use crate::store::Until;
+use crate::store::sql::schema::SchemaDialect;
 
 /// The statements of one database, for one table.
 #[derive(Debug, Clone)]
@@ -234,7 +235,7 @@ pub trait Watched: Database {
 }
 
 /// What differs between databases. Sealed: a database is added here.
-pub trait Dialect: Watched + sealed::Sealed {
+pub trait Dialect: Watched + SchemaDialect + sealed::Sealed {
     /// Where a [`Records`](super::Records) keeps this database's statements.
     #[doc(hidden)]
     const INDEX: usize;

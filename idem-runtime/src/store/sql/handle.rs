@@ -6,7 +6,7 @@ use std::sync::Arc;
 use sqlx::{Pool, SqlSafeStr, SqlStr, Transaction};
 
 use super::dialect::{Dialect, Statements};
-use super::names::checked_table;
+use super::names::checked_own_table;
 use crate::error::Error;
 #[cfg(doc)]
 use crate::error::ErrorKind;
@@ -44,10 +44,10 @@ impl Records {
     ///
     /// # Errors
     /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
-    /// with a letter or `_`, or is longer than 63 characters.
+    /// with a letter or `_`, or is longer than 52 characters.
     pub fn in_table(table: &str) -> Result<Self, Error> {
         Ok(Self {
-            table: checked_table(table)?.into(),
+            table: checked_own_table(table)?.into(),
             namespace: "".into(),
             takes_locks: true,
             statements: Arc::default(),

@@ -20,8 +20,6 @@ pub mod postgres;
 pub(crate) mod schema;
 #[cfg(feature = "sqlite")]
 pub mod sqlite;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-mod upgrade;
 
 pub use admin::Completed;
 pub(crate) use cause::{gives_the_transaction_up, refuses_commit};
@@ -29,6 +27,6 @@ pub(crate) use dialect::classify;
 pub use dialect::{AtIt, Dialect, Inserted, NewRow, Row, Statements, Times, Watched};
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 pub use lease::LeasedSql;
-pub(crate) use names::{checked_name, checked_table};
+pub(crate) use names::{checked_name, checked_own_table, checked_table};
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;

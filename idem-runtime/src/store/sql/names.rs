@@ -20,6 +20,20 @@ pub(crate) fn checked_table(table: &str) -> Result<&str, Error> {
     )))
 }
 
+/// The name of a table of the framework's own, which leaves room for the names of what belongs to it.
+pub(crate) fn checked_own_table(table: &str) -> Result<&str, Error> {
+    let local = table.rsplit_once('.').map_or(table, |(_, local)| local);
+    if local.len() > MAX_OWN_TABLE {
+        return Err(Error::new(ErrorKind::Schema).detail(format!(
+            "{table:?} is too long for a table's name: {MAX_OWN_TABLE} characters at most"
+        )));
+    }
+    checked_table(table)
+}
+
+/// Postgres cuts names after 63 bytes: with `_expires_at` behind it, a longer one would be cut.
+const MAX_OWN_TABLE: usize = 52;
+
 /// A column's name that may stand in a statement.
 pub(crate) fn checked_name(name: &str) -> Result<&str, Error> {
     if is_plain(name) {

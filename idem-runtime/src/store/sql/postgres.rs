@@ -96,7 +96,7 @@ impl Dialect for Postgres {
                  WHERE expires_at <= clock_timestamp() AND incomplete IS NULL \
                  AND {ends} <= clock_timestamp() LIMIT $1 FOR UPDATE SKIP LOCKED)"),
             bury: sql(&format!(
-                "UPDATE {{table}} SET outcome = '\\x{}', expires_at = known_until \
+                "UPDATE {{table}} SET outcome = decode('{}', 'hex'), expires_at = known_until \
                  WHERE id IN (SELECT id FROM {{table}} \
                  WHERE expires_at <= clock_timestamp() AND known_until > clock_timestamp() \
                  AND incomplete IS NULL LIMIT $1 FOR UPDATE SKIP LOCKED)",

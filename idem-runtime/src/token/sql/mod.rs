@@ -19,9 +19,8 @@ pub(super) use permit::InTx;
 use super::TokenError;
 use crate::error::Error;
 use crate::key::RecordId;
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-use crate::store::sql::schema::unusable;
-use crate::store::sql::{Dialect, Migration, checked_table, classify};
+use crate::store::sql::schema::{self, Schema, Shape};
+use crate::store::sql::{Dialect, Migration, checked_own_table, classify};
 
 /// The statements of one database, for one table.
 #[derive(Debug, Clone)]
@@ -72,13 +71,7 @@ pub trait TokenDialect: Dialect {
     fn texts(table: &str) -> Texts;
 
     #[doc(hidden)]
-    fn migrations(table: &str) -> Vec<Migration>;
-
-    #[doc(hidden)]
-    fn migrate(pool: &Pool<Self>, table: &str) -> impl Future<Output = Result<(), Error>> + Send;
-
-    #[doc(hidden)]
-    fn check(pool: &Pool<Self>, table: &str) -> impl Future<Output = Result<(), Error>> + Send;
+    fn shape() -> &'static Shape;
 
     #[doc(hidden)]
     fn mark(
@@ -162,7 +155,7 @@ impl TokenTable {
     /// `_`).
     pub fn named(name: &str) -> Result<Self, Error> {
         Ok(Self {
-            name: checked_table(name)?.into(),
+            name: checked_own_table(name)?.into(),
             texts: Arc::default(),
         })
     }
@@ -170,7 +163,7 @@ impl TokenTable {
     /// The schema's steps, for a migration tool of your own.
     #[must_use]
     pub fn migrations<D: TokenDialect>(&self) -> Vec<Migration> {
-        D::migrations(&self.name)
+        self.schema::<D>().migrations::<D>()
     }
 
     /// Creates or updates the table. Safe to run in many processes at once.
@@ -179,7 +172,7 @@ impl TokenTable {
     /// The database cannot be used, or a table of that name is there that is not ours; nothing was
     /// changed.
     pub async fn migrate<D: TokenDialect>(&self, pool: &Pool<D>) -> Result<(), Error> {
-        D::migrate(pool, &self.name).await
+        schema::migrate(pool, self.schema::<D>()).await
     }
 
     /// Checks the schema: the version, the columns, and that the id alone is the primary key (with
@@ -189,7 +182,7 @@ impl TokenTable {
     /// [`ErrorKind::Schema`](crate::ErrorKind::Schema) with what is wrong; or the database cannot be
     /// used.
     pub async fn check<D: TokenDialect>(&self, pool: &Pool<D>) -> Result<(), Error> {
-        D::check(pool, &self.name).await
+        schema::check(pool, self.schema::<D>()).await
     }
 
     /// Removes at most `limit` tokens, used or not, that expired more than an hour ago, in one short
@@ -209,6 +202,10 @@ impl TokenTable {
         gone.map_err(classify::<D>)
     }
 
+    fn schema<D: TokenDialect>(&self) -> Schema<'_> {
+        Schema::new(D::shape(), &self.name)
+    }
+
     pub(super) fn texts<D: TokenDialect>(&self) -> &Texts {
         self.texts[D::INDEX].get_or_init(|| D::texts(&self.name))
     }
@@ -222,11 +219,6 @@ impl fmt::Debug for TokenTable {
 
 pub(super) fn failed<D: TokenDialect>(error: sqlx::Error) -> TokenError {
     TokenError::store(classify::<D>(error))
-}
-
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn not_made<D: TokenDialect>(error: sqlx::Error) -> Error {
-    classify::<D>(error).detail("the schema could not be created")
 }
 
 fn sized(bytes: &[u8]) -> Result<[u8; 16], sqlx::Error> {
@@ -328,33 +320,3 @@ macro_rules! statements {
 }
 #[cfg(any(feature = "postgres", feature = "sqlite"))]
 use statements;
-
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn check_columns(
-    table: &str,
-    wanted: &[(&str, &str)],
-    found: &[(String, String)],
-) -> Result<(), Error> {
-    for (name, kind) in wanted {
-        match found.iter().find(|(column, _)| column == name) {
-            Some((_, found)) if found.eq_ignore_ascii_case(kind) => {}
-            Some((_, found)) => {
-                return Err(unusable(format!(
-                    "{table}.{name} is {found}, it must be {kind}"
-                )));
-            }
-            None => return Err(unusable(format!("{table} has no column {name}"))),
-        }
-    }
-    Ok(())
-}
-
-#[cfg(any(feature = "postgres", feature = "sqlite"))]
-fn check_key(table: &str, is_id: bool) -> Result<(), Error> {
-    if is_id {
-        return Ok(());
-    }
-    Err(unusable(format!(
-        "the primary key of {table} must be exactly (id)"
-    )))
-}

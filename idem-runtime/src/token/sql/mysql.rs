@@ -1,13 +1,10 @@
 use sqlx::mysql::MySql;
-use sqlx::{AssertSqlSafe, MySqlConnection, Pool, SqlStr};
+use sqlx::{AssertSqlSafe, MySqlConnection, SqlStr};
 
 use super::{Found, Mark, Texts, TokenDialect, sized};
-use crate::error::Error;
 use crate::key::RecordId;
-use crate::store::sql::classify;
-use crate::store::sql::mysql::setup::{apply, check_table};
 use crate::store::sql::mysql::{DUPLICATE, number};
-use crate::store::sql::schema::{Migration, fill, statement};
+use crate::store::sql::schema::{Shape, Step, Table, statement};
 
 /// Milliseconds since 1970, by the server's clock when the statement began, in no time zone.
 const NOW: &str = "(TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6)) DIV 1000)";
@@ -43,21 +40,8 @@ impl TokenDialect for MySql {
         }
     }
 
-    fn migrations(table: &str) -> Vec<Migration> {
-        vec![Migration {
-            version: 1,
-            name: "token",
-            sql: fill(include_str!("migrations/mysql_0001_token.sql"), table),
-        }]
-    }
-
-    async fn migrate(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        apply(pool, table, Self::migrations(table), COLUMNS).await
-    }
-
-    async fn check(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let mut conn = pool.acquire().await.map_err(classify::<Self>)?;
-        check_table(&mut conn, table, &Self::migrations(table), COLUMNS).await
+    fn shape() -> &'static Shape {
+        &TOKEN
     }
 
     async fn mark(
@@ -157,9 +141,23 @@ impl TokenDialect for MySql {
     }
 }
 
-const COLUMNS: &[(&str, &str, i32)] = &[
-    ("id", "binary(16)", 1),
-    ("binding", "binary(16)", 1),
-    ("expires_at", "bigint", 1),
-    ("used_at", "bigint", 1),
-];
+static TOKEN: Shape = Shape {
+    steps: &[Step {
+        version: 1,
+        serves_from: 1,
+        name: "token",
+        sql: include_str!("migrations/mysql_0001_token.sql"),
+    }],
+    tables: &[Table {
+        name: "{table}",
+        columns: &[
+            ("id", "binary(16)"),
+            ("binding", "binary(16)"),
+            ("expires_at", "bigint"),
+            ("used_at", "bigint"),
+        ],
+        key: "id",
+        rights: "SELECT,INSERT,UPDATE,DELETE",
+    }],
+    promises: &[],
+};

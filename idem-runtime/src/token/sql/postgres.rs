@@ -1,12 +1,10 @@
+use sqlx::SqlStr;
 use sqlx::postgres::Postgres;
-use sqlx::{Executor as _, Pool, SqlStr};
 use uuid::Uuid;
 
-use super::{Found, Mark, Texts, TokenDialect, not_made, statements};
-use crate::error::Error;
+use super::{Found, Mark, Texts, TokenDialect, statements};
 use crate::key::RecordId;
-use crate::store::sql::classify;
-use crate::store::sql::schema::{Migration, fill, statement, unusable};
+use crate::store::sql::schema::{Shape, Step, Table, statement};
 
 impl TokenDialect for Postgres {
     fn texts(table: &str) -> Texts {
@@ -39,84 +37,30 @@ impl TokenDialect for Postgres {
         }
     }
 
-    fn migrations(table: &str) -> Vec<Migration> {
-        vec![Migration {
-            version: 1,
-            name: "token",
-            sql: fill(include_str!("migrations/postgres_0001_token.sql"), table),
-        }]
-    }
-
-    async fn migrate(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        upgrade(pool, table).await.map_err(not_made::<Self>)
-    }
-
-    async fn check(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let mut conn = pool.acquire().await.map_err(classify::<Self>)?;
-        let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-        let read = sqlx::query_scalar(read).fetch_one(&mut *conn);
-        let at: i32 = read.await.map_err(classify::<Self>)?;
-        let want = Self::migrations(table)
-            .last()
-            .map_or(0, |step| step.version);
-        if at != want {
-            return Err(unusable(format!(
-                "{table} is at version {at}, this build needs {want}"
-            )));
-        }
-        let columns: Vec<(String, String)> = sqlx::query_as(
-            "SELECT attname::text, format_type(atttypid, atttypmod) FROM pg_attribute \
-             WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped",
-        )
-        .bind(table)
-        .fetch_all(&mut *conn)
-        .await
-        .map_err(classify::<Self>)?;
-        super::check_columns(table, COLUMNS, &columns)?;
-        let key: Option<String> = sqlx::query_scalar(
-            "SELECT pg_get_constraintdef(oid) FROM pg_constraint \
-             WHERE conrelid = $1::text::regclass AND contype = 'p'",
-        )
-        .bind(table)
-        .fetch_optional(&mut *conn)
-        .await
-        .map_err(classify::<Self>)?;
-        super::check_key(table, key.as_deref() == Some("PRIMARY KEY (id)"))
+    fn shape() -> &'static Shape {
+        &TOKEN
     }
 
     statements!(|id: RecordId| Uuid::from_bytes(*id.as_bytes()));
 }
 
-async fn upgrade(pool: &Pool<Postgres>, table: &str) -> Result<(), sqlx::Error> {
-    // Dropped on an error, it is rolled back before the connection is used again.
-    let mut tx = pool.begin().await?;
-    // One migrating process at a time.
-    let lock = RecordId::new("", "idem.migrate", &[], table).lock_number();
-    sqlx::query("SELECT pg_advisory_xact_lock($1)")
-        .bind(lock)
-        .execute(&mut *tx)
-        .await?;
-    let versions = "CREATE TABLE IF NOT EXISTS {versions} (version integer PRIMARY KEY, \
-                    applied_at timestamptz NOT NULL DEFAULT now())";
-    tx.execute(statement(versions, table)).await?;
-    let read = statement("SELECT coalesce(max(version), 0) FROM {versions}", table);
-    let at: i32 = sqlx::query_scalar(read).fetch_one(&mut *tx).await?;
-    let steps = Postgres::migrations(table).into_iter();
-    for step in steps.filter(|step| step.version > at) {
-        tx.execute(sqlx::raw_sql(sqlx::AssertSqlSafe(step.sql)))
-            .await?;
-        let note = statement("INSERT INTO {versions} (version) VALUES ($1)", table);
-        sqlx::query(note)
-            .bind(step.version)
-            .execute(&mut *tx)
-            .await?;
-    }
-    tx.commit().await
-}
-
-const COLUMNS: &[(&str, &str)] = &[
-    ("id", "uuid"),
-    ("binding", "bytea"),
-    ("expires_at", "timestamp with time zone"),
-    ("used_at", "timestamp with time zone"),
-];
+static TOKEN: Shape = Shape {
+    steps: &[Step {
+        version: 1,
+        serves_from: 1,
+        name: "token",
+        sql: include_str!("migrations/postgres_0001_token.sql"),
+    }],
+    tables: &[Table {
+        name: "{table}",
+        columns: &[
+            ("id", "uuid"),
+            ("binding", "bytea"),
+            ("expires_at", "timestamp with time zone"),
+            ("used_at", "timestamp with time zone"),
+        ],
+        key: "id",
+        rights: "SELECT,INSERT,UPDATE,DELETE",
+    }],
+    promises: &[],
+};

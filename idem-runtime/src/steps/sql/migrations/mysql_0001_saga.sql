@@ -11,7 +11,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     rest VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     owner BINARY(16) NOT NULL,
     fence BIGINT NOT NULL COMMENT 'how often it was claimed',
-    due_at DATETIME(6) COMMENT 'UTC, as the other times; until then only its owner may touch it; NULL: it has ended, or is stuck',
+    due_at DATETIME(6) COMMENT 'UTC, as the other times. Until then only its owner may touch it. NULL: it has ended, or is stuck',
     failed_step VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     error TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     created_at DATETIME(6) NOT NULL,

@@ -1,6 +1,6 @@
-CREATE SEQUENCE {fences};
+CREATE SEQUENCE IF NOT EXISTS {fences};
 COMMENT ON SEQUENCE {fences} IS 'Fencing numbers: a later owner has a higher one, also where the row was removed in between.';
-CREATE TABLE {table} (
+CREATE TABLE IF NOT EXISTS {table} (
     id uuid PRIMARY KEY,
     name text NOT NULL,
     key_text text NOT NULL,
@@ -18,11 +18,11 @@ CREATE TABLE {table} (
     created_at timestamptz NOT NULL,
     ended_at timestamptz
 );
-COMMENT ON TABLE {table} IS 'One row for each saga. Until due_at only its owner may touch it; NULL: it has ended, or is stuck.';
+COMMENT ON TABLE {table} IS 'One row for each saga. Until due_at only its owner may touch it. NULL: it has ended, or is stuck.';
 COMMENT ON COLUMN {table}.input IS 'NULL: cancelled before it began.';
-CREATE INDEX ON {table} (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX ON {table} USING brin (ended_at);
-CREATE TABLE {steps} (
+CREATE INDEX IF NOT EXISTS {local}_due_at ON {table} (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {local}_ended_at ON {table} USING brin (ended_at);
+CREATE TABLE IF NOT EXISTS {steps} (
     saga uuid NOT NULL REFERENCES {table} (id) ON DELETE CASCADE,
     number integer NOT NULL,
     name text NOT NULL,

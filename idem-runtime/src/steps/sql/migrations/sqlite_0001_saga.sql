@@ -1,9 +1,9 @@
-CREATE TABLE {fences} (
+CREATE TABLE IF NOT EXISTS {fences} (
     id INTEGER PRIMARY KEY NOT NULL CHECK (id = 1),
     floor INTEGER NOT NULL
 ) STRICT;
-INSERT INTO {fences} (id, floor) VALUES (1, 0);
-CREATE TABLE {table} (
+INSERT OR IGNORE INTO {fences} (id, floor) VALUES (1, 0);
+CREATE TABLE IF NOT EXISTS {table} (
     id BLOB PRIMARY KEY NOT NULL,
     name TEXT NOT NULL,
     key_text TEXT NOT NULL,
@@ -21,16 +21,16 @@ CREATE TABLE {table} (
     created_at INTEGER NOT NULL,
     ended_at INTEGER
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX {due_index} ON {table_local} (due_at) WHERE due_at IS NOT NULL;
-CREATE INDEX {ended_index} ON {table_local} (ended_at) WHERE ended_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {schema}{local}_due_at ON {local} (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {schema}{local}_ended_at ON {local} (ended_at) WHERE ended_at IS NOT NULL;
 -- A row that goes leaves its fence behind: the next saga of any key is above it.
-CREATE TRIGGER {fences}_keep AFTER DELETE ON {table_local}
-WHEN OLD.fence > (SELECT floor FROM {fences_local})
+CREATE TRIGGER IF NOT EXISTS {fences}_keep AFTER DELETE ON {local}
+WHEN OLD.fence > (SELECT floor FROM {local}_fence)
 BEGIN
-    UPDATE {fences_local} SET floor = OLD.fence WHERE id = 1;
+    UPDATE {local}_fence SET floor = OLD.fence WHERE id = 1;
 END;
-CREATE TABLE {steps} (
-    saga BLOB NOT NULL REFERENCES {table_local} (id) ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS {steps} (
+    saga BLOB NOT NULL REFERENCES {local} (id) ON DELETE CASCADE,
     number INTEGER NOT NULL,
     name TEXT NOT NULL,
     state TEXT NOT NULL,

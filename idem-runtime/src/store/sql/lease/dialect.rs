@@ -2,16 +2,15 @@ use std::future::Future;
 use std::time::Duration;
 
 use bytes::Bytes;
-use sqlx::{Pool, SqlStr};
+use sqlx::SqlStr;
 
 use crate::clock::Moment;
-use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Decision, Fence, Owner, Record, State};
 use crate::retention::MAX_RETENTION;
 use crate::store::sql::dialect::{FOREVER_MILLIS, cut};
-use crate::store::sql::schema::Migration;
+use crate::store::sql::schema::Shape;
 use crate::store::sql::{Dialect, Times};
 use crate::store::{Request, Reservation, Reserved, Stored};
 
@@ -193,19 +192,7 @@ pub trait LeaseDialect: Dialect {
     fn lease_statements(table: &str) -> LeaseStatements;
 
     #[doc(hidden)]
-    fn lease_migrations(table: &str) -> Vec<Migration>;
-
-    #[doc(hidden)]
-    fn migrate_leases(
-        pool: &Pool<Self>,
-        table: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
-
-    #[doc(hidden)]
-    fn check_leases(
-        pool: &Pool<Self>,
-        table: &str,
-    ) -> impl Future<Output = Result<(), Error>> + Send;
+    fn lease_shape() -> &'static Shape;
 
     /// Inserts the row if there is none, else reads it; never writes over one.
     #[doc(hidden)]

@@ -52,8 +52,8 @@ use tokio::sync::{Notify, Semaphore};
 
 pub use dialect::{Claim, LeaseDialect, LeaseRow, LeaseStatements, NewLease};
 
-use super::names::checked_table;
-use super::schema::Migration;
+use super::names::checked_own_table;
+use super::schema::{self, Migration, Schema};
 use crate::error::Error;
 use crate::key::RecordId;
 use lanes::Lanes;
@@ -110,7 +110,7 @@ impl Builder {
     /// # Errors
     /// [`ErrorKind::Schema`](crate::ErrorKind::Schema) if it cannot be a table's name.
     pub fn table(mut self, table: &str) -> Result<Self, Error> {
-        checked_table(table)?.clone_into(&mut self.table);
+        checked_own_table(table)?.clone_into(&mut self.table);
         Ok(self)
     }
 
@@ -165,7 +165,7 @@ impl<D: LeaseDialect> LeasedSql<D> {
     /// The schema's steps, to be printed into a migration tool of one's own.
     #[must_use]
     pub fn migrations(&self) -> Vec<Migration> {
-        D::lease_migrations(&self.inner.table)
+        self.schema().migrations::<D>()
     }
 
     /// Creates or updates the table. Safe to run in many processes at once.
@@ -176,7 +176,7 @@ impl<D: LeaseDialect> LeasedSql<D> {
     /// # Cancel safety
     /// All of it is done or nothing.
     pub async fn migrate(&self) -> Result<(), Error> {
-        D::migrate_leases(&self.inner.pool, &self.inner.table).await
+        schema::migrate(&self.inner.pool, self.schema()).await
     }
 
     /// Checks the schema: version, columns, that the id alone is the primary key, and what keeps
@@ -188,7 +188,11 @@ impl<D: LeaseDialect> LeasedSql<D> {
     /// # Cancel safety
     /// Changes nothing.
     pub async fn check(&self) -> Result<(), Error> {
-        D::check_leases(&self.inner.pool, &self.inner.table).await
+        schema::check(&self.inner.pool, self.schema()).await
+    }
+
+    fn schema(&self) -> Schema<'_> {
+        Schema::new(D::lease_shape(), &self.inner.table)
     }
 
     fn statements(&self) -> &LeaseStatements {

@@ -1,21 +1,18 @@
 use bytes::Bytes;
 use sqlx::mysql::{MySql, MySqlArguments, MySqlRow};
 use sqlx::query::Query;
-use sqlx::{AssertSqlSafe, MySqlConnection, Pool, Row as _, SqlStr};
+use sqlx::{AssertSqlSafe, MySqlConnection, Row as _, SqlStr};
 
 use super::dialect::{
     Claim, Columns, LeaseDialect, LeaseRow, LeaseStatements, Micros, NewLease, fence_column,
 };
 use crate::clock::Moment;
-use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Fence, Owner};
 use crate::store::sql::Times;
-use crate::store::sql::dialect::classify;
-use crate::store::sql::mysql::setup::{apply, check_kind, check_table, numbers_itself, setting};
 use crate::store::sql::mysql::{DUPLICATE, number};
-use crate::store::sql::schema::{Migration, fill, statement, unusable};
+use crate::store::sql::schema::{Promise, Shape, Step, Table, statement};
 use crate::store::{Reservation, Stored};
 
 /// Microseconds since 1970, by the server's clock when the statement began, in no time zone. One that
@@ -33,20 +30,46 @@ const ENDS: &str = "CASE WHEN completed_at IS NULL THEN lease_until \
 /// How many records can draw a number at the same time.
 const SLOTS: u8 = 64;
 
-const COLUMNS: &[(&str, &str, i32)] = &[
-    ("id", "binary(16)", 1),
-    ("scope", "text", 1),
-    ("key_text", "varchar(1024)", 1),
-    ("fingerprint", "varbinary(64)", 1),
-    ("owner", "binary(16)", 1),
-    ("fence", "bigint", 1),
-    ("lease_until", "bigint", 1),
-    ("outcome", "longblob", 1),
-    ("created_at", "bigint", 1),
-    ("completed_at", "bigint", 1),
-    ("expires_at", "bigint", 1),
-    ("known_until", "bigint", 2),
-];
+static LEASE: Shape = Shape {
+    steps: &[Step {
+        version: 1,
+        serves_from: 1,
+        name: "lease",
+        sql: include_str!("../migrations/mysql/0001_lease.sql"),
+    }],
+    tables: &[
+        Table {
+            name: "{table}",
+            columns: &[
+                ("id", "binary(16)"),
+                ("scope", "text"),
+                ("key_text", "varchar(1024)"),
+                ("fingerprint", "varbinary(64)"),
+                ("owner", "binary(16)"),
+                ("fence", "bigint"),
+                ("lease_until", "bigint"),
+                ("outcome", "longblob"),
+                ("created_at", "bigint"),
+                ("completed_at", "bigint"),
+                ("expires_at", "bigint"),
+                ("known_until", "bigint"),
+            ],
+            key: "id",
+            rights: "SELECT,INSERT,UPDATE,DELETE",
+        },
+        Table {
+            name: "{fences}",
+            columns: &[("slot", "tinyint unsigned")],
+            key: "slot",
+            rights: "SELECT,UPDATE",
+        },
+    ],
+    promises: &[
+        Promise::Numbered("fence"),
+        Promise::Slots(SLOTS),
+        Promise::StatementsCommit,
+    ],
+};
 
 impl LeaseDialect for MySql {
     fn lease_statements(table: &str) -> LeaseStatements {
@@ -109,50 +132,8 @@ impl LeaseDialect for MySql {
         }
     }
 
-    fn lease_migrations(table: &str) -> Vec<Migration> {
-        let fill = |template| fill(template, table);
-        vec![
-            Migration {
-                version: 1,
-                name: "lease",
-                sql: fill(include_str!("../migrations/mysql/lease_0001.sql")),
-            },
-            Migration {
-                version: 2,
-                name: "tombstone",
-                sql: fill(include_str!("../migrations/mysql/lease_0002.sql")),
-            },
-        ]
-    }
-
-    async fn migrate_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        apply(pool, table, Self::lease_migrations(table), COLUMNS).await
-    }
-
-    async fn check_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let mut conn = pool.acquire().await.map_err(classify::<Self>)?;
-        check_table(&mut conn, table, &Self::lease_migrations(table), COLUMNS).await?;
-        if !numbers_itself(&mut conn, table, "fence").await? {
-            return Err(unusable(format!(
-                "{table}.fence must be AUTO_INCREMENT: fences would not grow"
-            )));
-        }
-        check_kind(&mut conn, &fill("{fences}", table), "slot").await?;
-        let count = statement("SELECT COUNT(*) FROM {fences} WHERE slot < ?", table);
-        let count = sqlx::query_scalar(count).bind(SLOTS).fetch_one(&mut *conn);
-        let slots: i64 = count.await.map_err(classify::<Self>)?;
-        if slots != i64::from(SLOTS) {
-            return Err(unusable(format!(
-                "{table} has {slots} of the {SLOTS} slots in which fences are drawn: calls would be \
-                 refused"
-            )));
-        }
-        if setting(&mut conn, "@@autocommit").await? == 0 {
-            return Err(unusable(
-                "autocommit is off: a reservation would not be committed by its statement",
-            ));
-        }
-        Ok(())
+    fn lease_shape() -> &'static Shape {
+        &LEASE
     }
 
     async fn claim(

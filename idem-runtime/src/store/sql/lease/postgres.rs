@@ -1,22 +1,19 @@
 use bytes::Bytes;
 use sqlx::postgres::{PgArguments, PgRow, Postgres};
 use sqlx::query::Query;
-use sqlx::{PgConnection, Pool, Row as _, SqlStr};
+use sqlx::{PgConnection, Row as _, SqlStr};
 use uuid::Uuid;
 
 use super::dialect::{
     Claim, Columns, LeaseDialect, LeaseRow, LeaseStatements, Micros, NewLease, fence, fence_column,
 };
 use crate::clock::Moment;
-use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Fence, Owner};
 use crate::store::sql::Times;
-use crate::store::sql::dialect::classify;
 use crate::store::sql::postgres::micros;
-use crate::store::sql::postgres::setup::{apply, check_table};
-use crate::store::sql::schema::{Migration, fill, statement, unusable};
+use crate::store::sql::schema::{Promise, Shape, Step, Table, statement};
 use crate::store::{Reservation, Stored};
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
@@ -97,38 +94,8 @@ impl LeaseDialect for Postgres {
         }
     }
 
-    fn lease_migrations(table: &str) -> Vec<Migration> {
-        let fill = |template| fill(template, table);
-        vec![
-            Migration {
-                version: 1,
-                name: "lease",
-                sql: fill(include_str!("../migrations/postgres/lease_0001.sql")),
-            },
-            Migration {
-                version: 2,
-                name: "tombstone",
-                sql: fill(include_str!("../migrations/postgres/0002_tombstone.sql")),
-            },
-        ]
-    }
-
-    async fn migrate_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        apply(pool, table, Self::lease_migrations(table)).await
-    }
-
-    async fn check_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let mut conn = pool.acquire().await.map_err(classify::<Self>)?;
-        check_table(&mut conn, table, &Self::lease_migrations(table), COLUMNS).await?;
-        let fences: Option<String> = sqlx::query_scalar("SELECT to_regclass($1)::text")
-            .bind(fill("{fences}", table))
-            .fetch_one(&mut *conn)
-            .await
-            .map_err(classify::<Self>)?;
-        match fences {
-            Some(_) => Ok(()),
-            None => Err(unusable(format!("{table} has no sequence of fences"))),
-        }
+    fn lease_shape() -> &'static Shape {
+        &LEASE
     }
 
     async fn claim(
@@ -299,17 +266,31 @@ fn time(row: &PgRow, column: usize) -> Result<Option<Micros>, sqlx::Error> {
     Ok(micros(row, column)?.map(Micros))
 }
 
-const COLUMNS: &[(&str, &str)] = &[
-    ("id", "uuid"),
-    ("scope", "text"),
-    ("key_text", "text"),
-    ("fingerprint", "bytea"),
-    ("owner", "uuid"),
-    ("fence", "bigint"),
-    ("lease_until", "timestamp with time zone"),
-    ("outcome", "bytea"),
-    ("created_at", "timestamp with time zone"),
-    ("completed_at", "timestamp with time zone"),
-    ("expires_at", "timestamp with time zone"),
-    ("known_until", "timestamp with time zone"),
-];
+static LEASE: Shape = Shape {
+    steps: &[Step {
+        version: 1,
+        serves_from: 1,
+        name: "lease",
+        sql: include_str!("../migrations/postgres/0001_lease.sql"),
+    }],
+    tables: &[Table {
+        name: "{table}",
+        columns: &[
+            ("id", "uuid"),
+            ("scope", "text"),
+            ("key_text", "text"),
+            ("fingerprint", "bytea"),
+            ("owner", "uuid"),
+            ("fence", "bigint"),
+            ("lease_until", "timestamp with time zone"),
+            ("outcome", "bytea"),
+            ("created_at", "timestamp with time zone"),
+            ("completed_at", "timestamp with time zone"),
+            ("expires_at", "timestamp with time zone"),
+            ("known_until", "timestamp with time zone"),
+        ],
+        key: "id",
+        rights: "SELECT,INSERT,UPDATE,DELETE",
+    }],
+    promises: &[Promise::Sequence],
+};

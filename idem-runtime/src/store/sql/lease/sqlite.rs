@@ -1,21 +1,18 @@
 use bytes::Bytes;
 use sqlx::query::Query;
 use sqlx::sqlite::{Sqlite, SqliteArguments, SqliteRow};
-use sqlx::{Pool, Row as _, SqlStr, SqliteConnection};
+use sqlx::{Row as _, SqlStr, SqliteConnection};
 
 use super::dialect::{
     Claim, Columns, LeaseDialect, LeaseRow, LeaseStatements, Micros, NewLease, fence, fence_column,
 };
 use crate::clock::Moment;
-use crate::error::Error;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Fence, Owner};
 use crate::store::sql::Times;
-use crate::store::sql::dialect::classify;
-use crate::store::sql::schema::{Migration, fill, statement, unusable};
+use crate::store::sql::schema::{Promise, Shape, Step, Table, statement};
 use crate::store::sql::sqlite::NOW;
-use crate::store::sql::sqlite::setup::{apply, check_table};
 use crate::store::{Reservation, Stored};
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
@@ -26,20 +23,42 @@ const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, 
 const ENDS: &str = "CASE WHEN completed_at IS NULL THEN lease_until \
                     WHEN expires_at < known_until THEN known_until ELSE expires_at END";
 
-const COLUMNS: &[(&str, &str)] = &[
-    ("id", "BLOB"),
-    ("scope", "TEXT"),
-    ("key_text", "TEXT"),
-    ("fingerprint", "BLOB"),
-    ("owner", "BLOB"),
-    ("fence", "INTEGER"),
-    ("lease_until", "INTEGER"),
-    ("outcome", "BLOB"),
-    ("created_at", "INTEGER"),
-    ("completed_at", "INTEGER"),
-    ("expires_at", "INTEGER"),
-    ("known_until", "INTEGER"),
-];
+static LEASE: Shape = Shape {
+    steps: &[Step {
+        version: 1,
+        serves_from: 1,
+        name: "lease",
+        sql: include_str!("../migrations/sqlite/0001_lease.sql"),
+    }],
+    tables: &[
+        Table {
+            name: "{table}",
+            columns: &[
+                ("id", "BLOB"),
+                ("scope", "TEXT"),
+                ("key_text", "TEXT"),
+                ("fingerprint", "BLOB"),
+                ("owner", "BLOB"),
+                ("fence", "INTEGER"),
+                ("lease_until", "INTEGER"),
+                ("outcome", "BLOB"),
+                ("created_at", "INTEGER"),
+                ("completed_at", "INTEGER"),
+                ("expires_at", "INTEGER"),
+                ("known_until", "INTEGER"),
+            ],
+            key: "id",
+            rights: "SELECT,INSERT,UPDATE,DELETE",
+        },
+        Table {
+            name: "{fences}",
+            columns: &[("id", "INTEGER"), ("floor", "INTEGER")],
+            key: "id",
+            rights: "SELECT,UPDATE",
+        },
+    ],
+    promises: &[Promise::Floor],
+};
 
 impl LeaseDialect for Sqlite {
     fn lease_statements(table: &str) -> LeaseStatements {
@@ -86,42 +105,8 @@ impl LeaseDialect for Sqlite {
         }
     }
 
-    fn lease_migrations(table: &str) -> Vec<Migration> {
-        let fill = |template| fill(template, table);
-        vec![
-            Migration {
-                version: 1,
-                name: "lease",
-                sql: fill(include_str!("../migrations/sqlite/lease_0001.sql")),
-            },
-            Migration {
-                version: 2,
-                name: "tombstone",
-                sql: fill(include_str!("../migrations/sqlite/0002_tombstone.sql")),
-            },
-        ]
-    }
-
-    async fn migrate_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        apply(pool, table, Self::lease_migrations(table)).await
-    }
-
-    async fn check_leases(pool: &Pool<Self>, table: &str) -> Result<(), Error> {
-        let mut conn = pool.acquire().await.map_err(classify::<Self>)?;
-        check_table(&mut conn, table, &Self::lease_migrations(table), COLUMNS).await?;
-        let triggers: i64 = sqlx::query_scalar(
-            "SELECT count(*) FROM sqlite_schema WHERE type = 'trigger' AND name = ?1",
-        )
-        .bind(format!("{}_keep", fill("{fences_local}", table)))
-        .fetch_one(&mut *conn)
-        .await
-        .map_err(classify::<Self>)?;
-        match triggers {
-            0 => Err(unusable(format!(
-                "{table} lacks the trigger that keeps fences growing"
-            ))),
-            _ => Ok(()),
-        }
+    fn lease_shape() -> &'static Shape {
+        &LEASE
     }
 
     async fn claim(

@@ -1,7 +1,7 @@
-CREATE TABLE {table} (
+CREATE TABLE IF NOT EXISTS {table} (
     id BLOB PRIMARY KEY NOT NULL,
     binding BLOB NOT NULL,
     expires_at INTEGER NOT NULL,
     used_at INTEGER
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX {index} ON {table_local} (expires_at);
+CREATE INDEX IF NOT EXISTS {schema}{local}_expires_at ON {local} (expires_at);

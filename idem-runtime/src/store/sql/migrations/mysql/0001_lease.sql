@@ -20,6 +20,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     created_at BIGINT NOT NULL,
     completed_at BIGINT COMMENT 'NULL while the call runs',
     expires_at BIGINT,
+    known_until BIGINT COMMENT 'Until when the key is known after its outcome is gone, NULL: no longer than that',
     PRIMARY KEY (id),
     KEY fence (fence),
     KEY expires_at (expires_at)

@@ -1,1 +1,0 @@
-ALTER TABLE {table} ADD COLUMN known_until INTEGER;
