@@ -46,6 +46,8 @@ pub enum ErrorKind {
     /// A lease of less than a millisecond (a deadline that has passed), or above the longest
     /// retention.
     InvalidLease,
+    /// A call in a batch has another key than the batch was told.
+    KeyMismatch,
     /// The payload cannot be fingerprinted.
     FingerprintFailed,
     /// The first call under this key is still running.
@@ -264,6 +266,7 @@ impl Error {
             K::EffectDoneNotRecorded | K::OutcomeGone | K::OutcomeUndecodable => Effect::Done,
             K::EmptyKeyPart
             | K::KeyTooLong
+            | K::KeyMismatch
             | K::InvalidTtl
             | K::InvalidLease
             | K::FingerprintFailed
@@ -301,6 +304,7 @@ impl Error {
             K::RetryTransaction => Retry::NewTransaction,
             K::EmptyKeyPart
             | K::KeyTooLong
+            | K::KeyMismatch
             | K::InvalidTtl
             | K::InvalidLease
             | K::FingerprintFailed
@@ -351,6 +355,10 @@ impl ErrorKind {
             Self::InvalidLease => (
                 "the lease is not valid",
                 "nothing ran; use at least a millisecond of the time that is left",
+            ),
+            Self::KeyMismatch => (
+                "the call has another key than its batch was told",
+                "nothing ran; give the companion of the function that is called, and the same arguments",
             ),
             Self::FingerprintFailed => (
                 "the payload cannot be fingerprinted",

@@ -65,6 +65,8 @@ impl Observed {
 
 #[derive(Debug, Default)]
 struct Slot {
+    /// The only call that may run, outside of any namespace.
+    expected: Option<RecordId>,
     state: Mutex<State>,
 }
 
@@ -90,7 +92,19 @@ struct State {
 /// # Cancel safety
 /// As cancel safe as `call`.
 pub async fn observe<F: Future>(call: F) -> (F::Output, Observed) {
-    let slot = Arc::new(Slot::default());
+    observed(None, call).await
+}
+
+/// As [`observe`]; a first idempotent call with another record than this one is refused.
+pub(crate) async fn observe_only<F: Future>(id: RecordId, call: F) -> (F::Output, Observed) {
+    observed(Some(id), call).await
+}
+
+async fn observed<F: Future>(expected: Option<RecordId>, call: F) -> (F::Output, Observed) {
+    let slot = Arc::new(Slot {
+        expected,
+        ..Slot::default()
+    });
     let output = OBSERVER.scope(Arc::clone(&slot), call).await;
     let state = slot.state.lock().unwrap_or_else(PoisonError::into_inner);
     let (call, refusal) = (state.call, state.refusal);
@@ -113,6 +127,12 @@ impl Report {
 
     pub(crate) fn nobody() -> Self {
         Self(None)
+    }
+
+    /// Whether the call with this record, outside of any namespace, may run.
+    pub(crate) fn admits(&self, id: RecordId) -> bool {
+        let expected = self.0.as_ref().and_then(|slot| slot.expected);
+        expected.is_none_or(|expected| expected == id)
     }
 
     /// The call ended in an error of the framework.

@@ -353,6 +353,17 @@ impl Call {
         self
     }
 
+    /// That it is the call which its observer waits for. To be asked outside of any namespace.
+    ///
+    /// # Errors
+    /// [`ErrorKind::KeyMismatch`].
+    pub(crate) fn is_expected(&self) -> Result<(), Error> {
+        if self.report.admits(self.id()) {
+            return Ok(());
+        }
+        Err(self.error(ErrorKind::KeyMismatch))
+    }
+
     #[cfg(feature = "_sqlx")]
     pub(crate) fn report(&self) -> &Report {
         &self.report

@@ -5,10 +5,10 @@ use std::sync::Arc;
 
 use futures_util::FutureExt as _;
 use idem::ErrorKind;
-use idem::batch::{Batch, BatchError};
+use idem::batch::{Batch, BatchError, BatchStatus};
 
-use super::calls::{all, all_in, each, pay, pay_call, pay_in};
-use super::db::{Fresh, NAME, begin};
+use super::calls::{all, all_in, each, other_call, pay, pay_call, pay_in};
+use super::db::{Fresh, NAME, begin, effect};
 use crate::support::{DAY, Failure, Fault, Item, World, items, kinds, numbers};
 
 #[track_caller]
@@ -149,31 +149,112 @@ async fn in_the_callers_transaction_the_caller_decides() {
     fresh.assert_once([1, 2]).await;
 }
 
-/// The caller swallows the error and commits.
+/// The caller swallows the error and commits: nothing of the batch is left, what was before it stays.
 #[tokio::test]
 async fn half_a_batch_is_not_committed() {
     let fresh = Fresh::open().await;
     let world = World::with(2, Fault::Fails);
     let list = items([1, 2, 3]);
     let mut tx = begin(&fresh.pool).await;
+    effect(&mut tx, 9).await.unwrap();
     let (index, ..) = item(all_in(&mut tx, "a", &list, &world).await);
     assert_eq!(index, 1);
-    let committed = tx.commit().await;
+    tx.commit().await.unwrap();
+    fresh.assert_once([9]).await;
+    let batch = Batch::new("payouts", "a", DAY);
+    assert_eq!(
+        batch.status(&fresh.pool).await.unwrap(),
+        BatchStatus::Absent
+    );
     world.heal();
+    let report = all(&fresh.pool, "a", &list, &world).await.unwrap();
+    assert_eq!(kinds(&report), "nnn");
+    fresh.assert_once([1, 2, 3, 9]).await;
+}
+
+/// Dropped in the middle, and its caller commits.
+#[tokio::test]
+async fn half_a_batch_that_was_dropped_is_not_committed() {
     if NAME == "mysql" {
-        // It cannot be refused there; it is not repeated in silence either.
-        committed.unwrap();
-        assert_eq!(
-            refused(all(&fresh.pool, "a", &list, &world).await),
-            ErrorKind::Abandoned
-        );
-    } else {
-        committed.unwrap_err();
-        fresh.assert_once([]).await;
-        let report = all(&fresh.pool, "a", &list, &world).await.unwrap();
-        assert_eq!(kinds(&report), "nnn");
-        fresh.assert_once([1, 2, 3]).await;
+        // The driver cannot go on after a statement that was dropped.
+        return;
     }
+    let fresh = Fresh::open().await;
+    let world = World::with(2, Fault::Hangs);
+    let mut tx = begin(&fresh.pool).await;
+    let list = items([1, 2, 3]);
+    tokio::select! {
+        report = all_in(&mut tx, "a", &list, &world) => panic!("{report:?}"),
+        () = world.hanging.notified() => {}
+    }
+    tx.commit().await.unwrap_err();
+    fresh.assert_once([]).await;
+}
+
+/// The call of an item has another key than its companion gave.
+#[tokio::test]
+async fn an_item_whose_call_has_another_key_is_refused() {
+    let (fresh, world) = (Fresh::open().await, &World::default());
+    let list = items([1, 2]);
+    let batch = Batch::new("payouts", "a", DAY);
+    let answer = batch
+        .all(
+            &fresh.pool,
+            &list,
+            |item| pay_call(&Item { no: item.no + 10, ..*item }),
+            |mut tx, item| async move { pay_in(&mut tx, item, world).await },
+        )
+        .await;
+    assert_eq!(self::item(answer).2.kind(), ErrorKind::KeyMismatch);
+    // The companion of another function.
+    let answer = batch
+        .all(
+            &fresh.pool,
+            &list,
+            |item| other_call(item),
+            |mut tx, item| async move { pay_in(&mut tx, item, world).await },
+        )
+        .await;
+    assert_eq!(self::item(answer).2.kind(), ErrorKind::KeyMismatch);
+    assert_eq!(world.runs(), 0);
+    fresh.assert_once([]).await;
+    assert_eq!(fresh.run("DELETE FROM idem_record").await, 0);
+}
+
+/// `all` and `each` keep their keys apart, and both are forgotten.
+#[tokio::test]
+async fn a_batch_is_asked_for_and_forgotten_and_its_items_are_not() {
+    let (fresh, world) = (Fresh::open().await, World::default());
+    let batch = Batch::new("payouts", "a", DAY);
+    let status = async || batch.status(&fresh.pool).await.unwrap();
+    assert_eq!(status().await, BatchStatus::Absent);
+    assert!(!batch.forget(&fresh.pool).await.unwrap());
+    let mut tx = begin(&fresh.pool).await;
+    let _ = all_in(&mut tx, "a", &items([1, 2]), &world).await.unwrap();
+    assert_eq!(batch.status(&mut tx).await.unwrap(), BatchStatus::Finished);
+    tx.commit().await.unwrap();
+    assert_eq!(status().await, BatchStatus::Finished);
+    assert!(batch.forget(&fresh.pool).await.unwrap());
+    assert_eq!(status().await, BatchStatus::Absent);
+    // Another list under the same key; what is done is replayed.
+    let report = all(&fresh.pool, "a", &items([2, 3]), &world).await.unwrap();
+    assert_eq!(kinds(&report), "rn");
+    assert!(batch.forget(&fresh.pool).await.unwrap());
+
+    let failing = World::with(5, Fault::Fails);
+    let report = each(&fresh.pool, "a", &items([4, 5]), &failing).await;
+    assert_eq!(kinds(&report.unwrap()), "nf");
+    assert_eq!(status().await, BatchStatus::Begun);
+    let report = each(&fresh.pool, "a", &items([4, 5]), &world).await;
+    assert!(report.unwrap().is_finished());
+    assert_eq!(status().await, BatchStatus::Finished);
+    let other = each(&fresh.pool, "a", &items([5, 6]), &world).await;
+    assert_eq!(other.unwrap_err().kind(), ErrorKind::FingerprintMismatch);
+    assert!(batch.forget(&fresh.pool).await.unwrap());
+    assert_eq!(status().await, BatchStatus::Absent);
+    let report = each(&fresh.pool, "a", &items([5, 6]), &world).await;
+    assert_eq!(kinds(&report.unwrap()), "rn");
+    fresh.assert_once(1..=6).await;
 }
 
 /// Two batches with the same items in opposite order, again and again: they wait for each other and do

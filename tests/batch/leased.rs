@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use idem::batch::{Batch, Report};
 use idem::store::Store;
 use idem::store::redis::RedisStore;
-use idem::{ErrorKind, idempotent};
+use idem::{ErrorKind, MemoryStore, idempotent};
 use idem_test_support::child::{Args, say};
 use idem_test_support::{Redis, RedisServer};
 use redis::AsyncCommands as _;
@@ -269,4 +269,24 @@ async fn bat_04_kill9_in_the_middle_and_every_effect_happens_once() {
     assert_eq!(kinds(&report), "rrrrrnrrrr");
     let effects = server.command(&["HVALS", "effects"]).texts();
     assert_eq!(effects, vec!["1"; 10]);
+}
+
+/// The call of an item has another key than its companion gave.
+#[tokio::test]
+async fn an_item_whose_call_has_another_key_fails() {
+    let (store, world, ledger) = (MemoryStore::new(), World::default(), Ledger::default());
+    let list = items([1, 2, 3]);
+    let report = Batch::new("payouts", "a", DAY)
+        .each(
+            &store,
+            &list,
+            |item| pay_call::<MemoryStore>(&Item { no: 2, ..*item }),
+            |item| pay(&store, item, &world, &ledger),
+        )
+        .await
+        .unwrap();
+    assert_eq!(kinds(&report), "fnf");
+    let refused = report.outcomes.into_iter().next().unwrap().into_result();
+    assert_eq!(refused.unwrap_err().kind(), ErrorKind::KeyMismatch);
+    ledger.assert_once([2]);
 }

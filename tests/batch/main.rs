@@ -13,6 +13,7 @@
 
 mod bounds;
 mod leased;
+mod locks;
 mod support;
 
 mod mysql;

@@ -77,3 +77,41 @@ async fn ip_20_another_function_in_the_same_transaction_runs_on_a_pool_of_one() 
     assert_eq!(body.runs(), 2);
     assert_eq!(effects(&pool, 1).await, 2);
 }
+
+#[idempotent(key = "{no}", ttl = "1h", wait = "60s", store = pool, tx = tx, fingerprint = none)]
+async fn around(
+    pool: &Pool,
+    no: u64,
+    other: Option<(u64, &tokio::sync::Barrier)>,
+) -> Result<u64, Failure> {
+    let Some((other, met)) = other else {
+        return Ok(no);
+    };
+    met.wait().await;
+    Box::pin(around(pool, other, None)).await
+}
+
+/// Two calls, each of which makes the other one in its body: one is told at once, the other runs.
+#[tokio::test]
+async fn ip_20_of_two_calls_that_wait_for_each_other_one_is_told() {
+    // Two bodies at the same time need two writers.
+    if std::any::type_name::<Db>().contains("Sqlite") {
+        return;
+    }
+    let database = Fresh::new().await;
+    let pool = database.pool(5).await;
+    let met = tokio::sync::Barrier::new(2);
+    let begun = Instant::now();
+    let answers = tokio::join!(
+        around(&pool, 1, Some((2, &met))),
+        around(&pool, 2, Some((1, &met)))
+    );
+    assert!(begun.elapsed() < Duration::from_secs(30));
+    match answers {
+        (Ok(answer), Err(told)) | (Err(told), Ok(answer)) => {
+            assert!(answer == 1 || answer == 2);
+            assert_eq!(told.kind(), ErrorKind::RetryTransaction, "{told}");
+        }
+        other => panic!("{other:?}"),
+    }
+}

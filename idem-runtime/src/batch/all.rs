@@ -3,14 +3,20 @@
 use sqlx::Transaction;
 
 use super::lent::Lender;
-use super::{ALL, Batch, BatchError, Lent, Noted, Outcome, Report, ids, noted, replayed};
-use crate::engine::{Driven, Entered, Run as _, close, contract, enter, leave, open};
+use super::{ALL, Batch, BatchError, Lent, Noted, Outcome, Report, ids, note, replayed};
+use crate::engine::{
+    Driven, Entered, Holds, Run as _, close, contract, enter, leave, open, within,
+};
 use crate::error::Error;
 use crate::key::RecordId;
-use crate::observe::observe;
+use crate::observe::observe_only;
 use crate::outcome::Outcome as Recordable;
 use crate::status::CallRef;
-use crate::store::sql::{Dialect, OwnPool, Records};
+use crate::store::sql::{Dialect, OwnPool, Records, classify};
+
+/// So many items have a lock each, as alone. More of them in one transaction would use up the server's
+/// lock table (Postgres), which by default has room for 64 locks of each session.
+const LOCKED_ITEMS: usize = 64;
 
 impl Batch {
     /// Where [`Batch::all_in`] keeps the batch's record; without it, in `idem_record`.
@@ -27,6 +33,10 @@ impl Batch {
     /// `call` gets the transaction, lent for this item, and calls a function whose store is the
     /// caller's transaction; `key_of` is the companion of the same operation:
     /// `|mut tx, item| async move { pay_in(&mut tx, item.no, item.cents).await }`.
+    ///
+    /// On Postgres the items of a batch of more than 64 take no advisory lock each: a duplicate of one of
+    /// them waits inside the database until the batch is committed, and so does the batch for an item that
+    /// is running elsewhere. The session's `lock_timeout` bounds both.
     ///
     /// # Errors
     /// [`BatchError::Item`]: an item failed, or its key is known with another payload; nothing is done.
@@ -75,9 +85,11 @@ impl Batch {
 
     /// As [`Batch::all`], in **the caller's transaction**, which the caller commits or rolls back.
     ///
-    /// After an error roll it back. A caller who commits all the same is refused by Postgres and
-    /// SQLite, since the batch's record stands unfinished; MySQL has no such constraint, and reports the
-    /// batch as [`Abandoned`](crate::ErrorKind::Abandoned) from then on.
+    /// The batch runs behind a savepoint. After an error nothing of it is left in the transaction; ask the
+    /// error whether that can go on. After a panic, and where the future was dropped, roll back: a caller who
+    /// commits all the same is refused by Postgres and SQLite, since the batch's record stands unfinished;
+    /// MySQL has no such constraint, and reports the batch as [`Abandoned`](crate::ErrorKind::Abandoned)
+    /// from then on.
     ///
     /// # Errors
     /// As [`Batch::all`].
@@ -103,9 +115,15 @@ impl Batch {
         let ids = ids(items, key_of)?;
         let batch = self.call(&ALL, &ids, None)?;
         let records = self.records.as_ref().unwrap_or(Records::shared());
+        D::savepoint(&mut *tx, "SAVEPOINT idem_batch")
+            .await
+            .map_err(classify::<D>)?;
         let run = match enter(&mut records.on(&mut *tx), batch, &contract).await {
             Entered::Run(run) => run,
-            Entered::Answer(answer) => return Ok(replayed(&ids, &answer?)?),
+            Entered::Answer(answer) => {
+                let _ = D::savepoint(&mut *tx, RELEASE).await;
+                return Ok(replayed(&ids, &answer?)?);
+            }
         };
         let lender = Lender::new(tx);
         let mut report = None;
@@ -114,16 +132,25 @@ impl Batch {
             .drive(in_order(&lender, items, &ids, call, &mut report))
             .await;
         let tx = lender.back()?;
-        match driven {
-            // Not released: an unfinished record keeps the database from committing half a batch.
+        let left = match driven {
+            // Not released: where the savepoint is gone, an unfinished record keeps the database from
+            // committing half a batch.
             Driven::Finished(Err(error)) => Err(error),
-            driven => {
-                leave(&mut records.on(tx), run, driven, &contract).await?;
-                Ok(done(report))
-            }
+            driven => leave(&mut records.on(&mut *tx), run, driven, &contract).await,
+        };
+        if let Err(error) = left {
+            // One that the database has ended has no savepoints any more.
+            let _ = D::savepoint(&mut *tx, "ROLLBACK TO SAVEPOINT idem_batch").await;
+            return Err(error);
         }
+        D::savepoint(&mut *tx, RELEASE)
+            .await
+            .map_err(classify::<D>)?;
+        Ok(done(report))
     }
 }
+
+const RELEASE: &str = "RELEASE SAVEPOINT idem_batch";
 
 /// Without an error every item has its outcome.
 fn done<T, E>(report: Option<Report<T, E>>) -> Report<T, E> {
@@ -149,10 +176,16 @@ where
     let mut found = Noted::new();
     let mut outcomes = Vec::with_capacity(items.len());
     for index in order {
-        let (answer, seen) = observe(call(tx.lend()?, &items[index])).await;
+        // In a box: it is handed through several futures, each of which would have room for all of it.
+        let item = Box::pin(call(tx.lend()?, &items[index]));
+        let (answer, seen) = if ids.len() > LOCKED_ITEMS {
+            observe_only(ids[index], within(Holds::Unlocked, item)).await
+        } else {
+            observe_only(ids[index], item).await
+        };
         let outcome = Outcome::of(answer, &seen);
         if let Some(value) = outcome.value() {
-            found.insert(ids[index].to_string(), noted(value)?);
+            note(&mut found, ids[index], value)?;
         }
         let (mismatch, error) = match outcome {
             Outcome::Failed(error) => (false, error),

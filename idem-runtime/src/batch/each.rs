@@ -4,11 +4,12 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use super::status::listed;
 use super::together::{Panic, caught, together};
-use super::{Batch, DONE, Keeper, LIST, Noted, Outcome, Report, ids, noted, replayed};
+use super::{Batch, DONE, Keeper, LIST, Noted, Outcome, Report, ids, note, replayed};
 use crate::error::Error;
 use crate::key::RecordId;
-use crate::observe::observe;
+use crate::observe::observe_only;
 use crate::outcome::Outcome as Recordable;
 use crate::status::CallRef;
 
@@ -53,7 +54,7 @@ impl Batch {
         let list = self.call(&LIST, &ids, None)?;
         // By the list as well: what it came to must not answer for another one.
         let digest = hex(list.fingerprint().as_bytes());
-        store.keep(list, Noted::new()).await?;
+        store.keep(list, listed(&digest)).await?;
         if let Some(noted) = store.kept(self.call(&DONE, &ids, Some(&digest))?).await? {
             match replayed(&ids, &noted) {
                 Ok(report) => return Ok(report),
@@ -93,7 +94,7 @@ impl Batch {
         let worker = |()| async {
             while let Some(group) = groups.get(next.fetch_add(1, Ordering::Relaxed)) {
                 for &index in group {
-                    match caught(observe(call(&items[index]))).await {
+                    match caught(observe_only(ids[index], call(&items[index]))).await {
                         Ok((answer, seen)) => {
                             set(&slots[index], Outcome::of(answer, &seen));
                         }
@@ -142,10 +143,14 @@ fn take<T>(slot: &Mutex<Option<T>>) -> Option<T> {
 
 /// What is recorded of a finished batch; `None` if that cannot be.
 fn finished<T: Recordable, E>(ids: &[RecordId], report: &Report<T, E>) -> Option<Noted> {
-    let values = ids.iter().zip(&report.outcomes);
-    values
-        .map(|(id, outcome)| Some((id.to_string(), noted(outcome.value()?).ok()?)))
-        .collect()
+    let mut found = Noted::new();
+    for (id, outcome) in ids.iter().zip(&report.outcomes) {
+        if let Err(error) = note(&mut found, *id, outcome.value()?) {
+            tracing::debug!(%error, "a finished batch is not recorded");
+            return None;
+        }
+    }
+    Some(found)
 }
 
 fn hex(bytes: &[u8]) -> String {

@@ -21,6 +21,10 @@
 //! position or count. Entries with one key run one after another: the first of them runs, the others are
 //! answered from its record, or refused if their payload is another one.
 //!
+//! The call of an item must have the key that the batch was told for it: a companion of another function,
+//! or other arguments, are refused before anything runs
+//! ([`KeyMismatch`](crate::ErrorKind::KeyMismatch)).
+//!
 //! # Order, and deadlocks
 //! In one transaction the items run in the order of their record ids, so that two batches with the same
 //! items in another order reserve them in the same order and cannot deadlock over them. Rows that items
@@ -35,6 +39,7 @@ mod keeper;
 #[cfg(feature = "_sqlx")]
 mod lent;
 mod outcome;
+mod status;
 mod together;
 
 use std::collections::BTreeMap;
@@ -53,6 +58,7 @@ pub use keeper::Keeper;
 #[cfg(feature = "_sqlx")]
 pub use lent::Lent;
 pub use outcome::{BatchError, Outcome, Report};
+pub use status::BatchStatus;
 
 /// How many items run at the same time unless it is told otherwise.
 pub const DEFAULT_CONCURRENCY: usize = 8;
@@ -71,7 +77,6 @@ static LIST: Operation = operation("idem.batch").lease_millis(5_000);
 /// What a finished list came to.
 static DONE: Operation = operation("idem.batch.done").lease_millis(5_000);
 /// A batch in one transaction: list and outcomes in one record.
-#[cfg(feature = "_sqlx")]
 static ALL: Operation = operation("idem.batch.all");
 
 /// What a record of a batch holds: the values by their items' record ids, as JSON.
@@ -215,6 +220,22 @@ fn ids<'i, I, T, E>(
         }
     }
     Ok(ids)
+}
+
+/// Adds the value of one item.
+///
+/// # Errors
+/// It is not recordable, or another entry with this key gave another value.
+fn note<T: Recordable>(found: &mut Noted, id: RecordId, value: &T) -> Result<(), Error> {
+    let value = noted(value)?;
+    let same = found.insert(id.to_string(), value.clone());
+    if same.is_some_and(|other| other != value) {
+        return Err(Error::new(ErrorKind::OutcomeNotRecordable).detail(
+            "two entries with one key gave different values: `call` must make the idempotent call \
+             itself, in its own task",
+        ));
+    }
+    Ok(())
 }
 
 /// A value as the record of a batch holds it.

@@ -27,6 +27,9 @@ pub(crate) enum Holds {
     InTransaction(RecordId),
     /// A record by a lease.
     Leased(RecordId, Fence),
+    /// Nothing: one of more items in one transaction than locks are to be spent on.
+    #[cfg(feature = "_sqlx")]
+    Unlocked,
 }
 
 impl Holds {
@@ -34,7 +37,7 @@ impl Holds {
         match self {
             Self::Leased(_, fence) => Some(*fence),
             #[cfg(feature = "_sqlx")]
-            Self::Lane(_) | Self::InTransaction(_) => None,
+            Self::Lane(_) | Self::InTransaction(_) | Self::Unlocked => None,
         }
     }
 }
@@ -71,8 +74,29 @@ pub(crate) fn holds_unfinished(id: RecordId) -> bool {
     any(|holds| match holds {
         Holds::Lane(lane) => lane.id == id,
         Holds::InTransaction(held) => *held == id,
-        Holds::Leased(..) => false,
+        Holds::Leased(..) | Holds::Unlocked => false,
     })
+}
+
+/// The records that bodies on this call path hold in transactions of the framework's own.
+#[cfg(feature = "_sqlx")]
+pub(crate) fn lanes() -> Vec<super::coalesce::Lane> {
+    let mut lanes = Vec::new();
+    let mut frame = PATH.try_with(Arc::clone).ok();
+    while let Some(at) = frame {
+        if let Holds::Lane(lane) = &at.holds {
+            lanes.push(lane.clone());
+        }
+        frame = at.outer.clone();
+    }
+    lanes
+}
+
+/// Whether the next call is an item that is to take no lock of its own.
+#[cfg(feature = "_sqlx")]
+pub(crate) fn is_unlocked() -> bool {
+    PATH.try_with(|frame| matches!(frame.holds, Holds::Unlocked))
+        .unwrap_or(false)
 }
 
 fn any(matches: impl Fn(&Holds) -> bool) -> bool {

@@ -14,6 +14,8 @@ mod backstop;
 mod behind;
 mod call_path;
 #[cfg(feature = "_sqlx")]
+mod circles;
+#[cfg(feature = "_sqlx")]
 mod coalesce;
 mod contract;
 mod driver;
@@ -155,7 +157,11 @@ pub async fn enter<T, E, A: Access>(
     let report = Report::claim();
     let call = call.reporting(report.clone());
     let id = call.id();
-    match access.reserve(call).await {
+    let reserved = match call.is_expected() {
+        Ok(()) => access.reserve(call).await,
+        Err(error) => Err(error),
+    };
+    match reserved {
         Ok(Step::Run(run)) => {
             report.answered(id, Answered::FirstRun);
             Entered::Run(run)

@@ -126,7 +126,8 @@ async fn look_once<D: Dialect>(
 ) -> Result<Look, Error> {
     let failed = |error| call.name(classify::<D>(error));
     let statements = records.statements::<D>();
-    let row = NewRow::of(call, owner).takes_lock(records.takes_locks());
+    let row =
+        NewRow::of(call, owner).takes_lock(records.takes_locks() && !call_path::is_unlocked());
     let inserted = match wait {
         None => D::insert(&mut *conn, statements, row)
             .await

@@ -15,6 +15,7 @@ use crate::retention::Left;
 use crate::store::Until;
 use crate::store::sql::{
     AtIt, Dialect, OnTx, OwnPool as _, PoolWith, Records, Row, Running, Statements, classify,
+    held_or_failed,
 };
 
 impl<D: Dialect> Asked for &Pool<D> {
@@ -207,7 +208,7 @@ pub(super) async fn remove_inside<D: Dialect>(
 ) -> Result<bool, Error> {
     in_nobodys_hands(look_inside::<D>(conn, records, id).await?)?;
     let gone = D::forget(conn, records.statements::<D>(), id).await;
-    let gone = gone.map_err(|error| in_transaction(classify::<D>(error)))?;
+    let gone = gone.map_err(|error| in_transaction(held_or_failed::<D>(error)))?;
     Ok(gone > 0)
 }
 

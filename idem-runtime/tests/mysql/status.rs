@@ -157,3 +157,30 @@ async fn a_call_that_ends_while_it_is_asked_for_is_never_absent() {
         tokio::join!(pay, ask);
     }
 }
+
+/// A transaction that replayed the call has its record locked to its end.
+#[tokio::test]
+async fn what_an_open_transaction_has_replayed_is_not_forgotten_and_not_waited_for() {
+    let db = Database::fresh().await;
+    let body = Body::default();
+    pay_and_commit(&db.pool, "1", 100, body.clone())
+        .await
+        .unwrap();
+    let mut reader = db.pool.begin().await.unwrap();
+    pay(&mut reader, "1", 100, body.clone()).await.unwrap();
+    let call = pay_call("1").unwrap();
+    let began = std::time::Instant::now();
+    let error = call.forget(&db.pool).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InProgress, "{error}");
+    // In a transaction too, which goes on.
+    let mut other = db.pool.begin().await.unwrap();
+    pay(&mut other, "2", 100, body.clone()).await.unwrap();
+    let error = call.forget(&mut other).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::InProgress, "{error}");
+    other.commit().await.unwrap();
+    // The server's own patience is 50 s.
+    assert!(began.elapsed() < Duration::from_secs(30));
+    reader.commit().await.unwrap();
+    assert!(call.forget(&db.pool).await.unwrap());
+    assert_eq!(db.orders().await, 2);
+}

@@ -12,6 +12,7 @@ use sqlx::{Pool, SqlStr, Transaction};
 
 use super::backoff::Backoff;
 use super::behind::{Behind, from_front};
+use super::circles;
 use super::coalesce::{self, Joined, Lane, Leader};
 use super::finish::run_to_end;
 use super::transaction::{Look, RETRY_AFTER, completed, look, polling, replay};
@@ -113,6 +114,10 @@ pub async fn open<T, E, P: OwnPool + ?Sized>(
 ) -> Entered<T, E, OwnedRun<P::Db>> {
     let report = Report::claim();
     let mut call = call.reporting(report.clone());
+    if let Err(error) = call.is_expected() {
+        let answer = refused(error, call.id(), contract, &report);
+        return Entered::Answer(answer);
+    }
     call.enter_namespace(pool.records().namespace_str());
     let id = call.id();
     let step = match pool.ask(id).await {
@@ -198,6 +203,7 @@ async fn take_off<D: Dialect>(
             }
             Joined::Behind(follower) => {
                 call.duplicates().record(true);
+                let _waiting = circles::wait_for(&lane).ok_or_else(|| circle(&call))?;
                 let patience = pool.options().get_acquire_timeout();
                 if let Some(outcome) = follow(&call, follower, &polling, patience).await? {
                     return Ok(Step::Replay(Replay {
@@ -209,6 +215,14 @@ async fn take_off<D: Dialect>(
             }
         }
     }
+}
+
+/// The body around this call, and the one that it would wait for, wait for each other.
+fn circle(call: &Call) -> Error {
+    call.error(ErrorKind::RetryTransaction).detail(
+        "the call that runs this key waits, in its body, for the one whose body this call is made in: \
+         make nested calls in one order everywhere",
+    )
 }
 
 /// Goes first: reads without a transaction where duplicates are common, then begins and reserves.

@@ -4,7 +4,7 @@ use sqlx::Pool;
 use super::dialect::{Dialect, classify};
 use super::handle::Records;
 use crate::clock::Moment;
-use crate::error::Error;
+use crate::error::{Effect, Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::outcome;
@@ -60,14 +60,15 @@ impl Records {
     /// time is over.
     ///
     /// # Errors
-    /// The database cannot be used.
+    /// The database cannot be used. MySQL and MariaDB: [`ErrorKind::InProgress`] while a transaction that
+    /// has replayed the call is open.
     ///
     /// # Cancel safety
     /// It may or may not be removed.
     pub async fn forget<D: Dialect>(&self, pool: &Pool<D>, id: RecordId) -> Result<bool, Error> {
         let mut conn = pool.acquire().await.map_err(classify::<D>)?;
         let gone = D::forget(&mut conn, self.statements::<D>(), id).await;
-        gone.map(|rows| rows > 0).map_err(classify::<D>)
+        gone.map(|rows| rows > 0).map_err(held_or_failed::<D>)
     }
 
     /// Removes records whose time is over, and the outcomes that are over of those whose keys are
@@ -92,4 +93,15 @@ impl Records {
         let buried = D::bury(&mut conn, statements, rest).await;
         Ok(gone + buried.map_err(classify::<D>)?)
     }
+}
+
+/// An error of a statement that forgets.
+pub(crate) fn held_or_failed<D: Dialect>(error: sqlx::Error) -> Error {
+    if !D::is_held(&error) {
+        return classify::<D>(error);
+    }
+    Error::new(ErrorKind::InProgress)
+        .detail("an open transaction has run or replayed the call; nothing was forgotten")
+        .effect_is(Effect::None)
+        .caused_by(error)
 }

@@ -324,6 +324,19 @@ pub trait Dialect: Watched + SchemaDialect + sealed::Sealed {
         owner: Owner,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
+    /// Sends one statement about a savepoint.
+    #[doc(hidden)]
+    fn savepoint(
+        conn: &mut Self::Connection,
+        sql: &'static str,
+    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+
+    /// Whether a statement gave up because another transaction is at the row, and nothing else is lost.
+    #[doc(hidden)]
+    fn is_held(_error: &sqlx::Error) -> bool {
+        false
+    }
+
     /// Removes a completed row.
     #[doc(hidden)]
     fn forget(

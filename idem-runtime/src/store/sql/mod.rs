@@ -22,6 +22,7 @@ pub(crate) mod schema;
 pub mod sqlite;
 
 pub use admin::Completed;
+pub(crate) use admin::held_or_failed;
 pub(crate) use cause::{gives_the_transaction_up, refuses_commit};
 pub(crate) use dialect::classify;
 pub use dialect::{AtIt, Dialect, Inserted, NewRow, Row, Statements, Times, Watched};

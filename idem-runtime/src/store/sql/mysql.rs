@@ -128,7 +128,9 @@ impl Dialect for MySql {
             ),
             // An unfinished row too: its call was committed midway, or is waited for.
             // One whose time is over counts as absent already, purged or not.
-            forget: sql("DELETE FROM {table} WHERE id = ? \
+            // Whoever replayed the call in an open transaction has it locked: that is not waited for.
+            forget: sql("/*M! SET STATEMENT innodb_lock_wait_timeout=1 FOR */ \
+                 DELETE FROM {table} WHERE id = ? \
                  AND COALESCE({ends} > UTC_TIMESTAMP(3), true)"),
             // Both in one packet: the level must not be left to somebody else's transaction. Under
             // REPEATABLE READ the gaps in the index would hold up calls that reserve or complete, and a
@@ -253,13 +255,26 @@ impl Dialect for MySql {
             .map(|done| done.rows_affected())
     }
 
+    fn is_held(error: &sqlx::Error) -> bool {
+        matches!(number(error), Some(LOCK_WAIT | LOCK_NOWAIT))
+    }
+
+    async fn savepoint(conn: &mut MySqlConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql).execute(conn).await.map(|_| ())
+    }
+
     async fn forget(
         conn: &mut MySqlConnection,
         statements: &Statements,
         id: RecordId,
     ) -> Result<u64, sqlx::Error> {
         let forget = sqlx::query(statements.forget.clone()).bind(id.as_bytes().as_slice());
-        forget.execute(conn).await.map(|done| done.rows_affected())
+        let done = forget.execute(&mut *conn).await;
+        if done.as_ref().is_err_and(Self::is_held) && rolls_back_on_timeout(conn).await? {
+            let ended = "the lock wait ended, and the transaction with it";
+            return Err(sqlx::Error::Protocol(ended.into()));
+        }
+        done.map(|done| done.rows_affected())
     }
 
     async fn purge(

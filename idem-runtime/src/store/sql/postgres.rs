@@ -207,6 +207,10 @@ impl Dialect for Postgres {
             .map(|done| done.rows_affected())
     }
 
+    async fn savepoint(conn: &mut PgConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql).execute(conn).await.map(|_| ())
+    }
+
     async fn forget(
         conn: &mut PgConnection,
         statements: &Statements,

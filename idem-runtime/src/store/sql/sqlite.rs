@@ -170,6 +170,10 @@ impl Dialect for Sqlite {
             .map(|done| done.rows_affected())
     }
 
+    async fn savepoint(conn: &mut SqliteConnection, sql: &'static str) -> Result<(), sqlx::Error> {
+        sqlx::raw_sql(sql).execute(conn).await.map(|_| ())
+    }
+
     async fn forget(
         conn: &mut SqliteConnection,
         statements: &Statements,

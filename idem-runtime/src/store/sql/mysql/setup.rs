@@ -99,6 +99,7 @@ pub fn as_on_mysql(records: Records) -> Records {
         take_over: without_comments(&sql.take_over),
         complete: without_comments(&sql.complete),
         release: without_comments(&sql.release),
+        forget: without_comments(&sql.forget),
         wait_is_scoped: std::sync::OnceLock::from(false),
         ..sql
     })
