@@ -201,7 +201,12 @@ async fn an_item_whose_call_has_another_key_is_refused() {
         .all(
             &fresh.pool,
             &list,
-            |item| pay_call(&Item { no: item.no + 10, ..*item }),
+            |item| {
+                pay_call(&Item {
+                    no: item.no + 10,
+                    ..*item
+                })
+            },
             |mut tx, item| async move { pay_in(&mut tx, item, world).await },
         )
         .await;
