@@ -154,3 +154,17 @@ mod msgpack {
         assert_eq!(compact(&store, 1).await.unwrap(), [1]);
     }
 }
+
+#[idempotent(key = "{id}", ttl = "1d", store = store, lease = Duration::from_millis(left))]
+async fn until_a_deadline(store: &MemoryStore, id: u8, left: u64) -> Result<u8, Failure> {
+    Ok(id)
+}
+
+#[tokio::test]
+async fn a_lease_that_is_known_at_run_time_only() {
+    let store = MemoryStore::new();
+    assert_eq!(until_a_deadline(&store, 1, 60_000).await.unwrap(), 1);
+    let error = until_a_deadline(&store, 2, 0).await.unwrap_err();
+    assert_eq!(error.kind(), Some(ErrorKind::InvalidLease));
+    assert_eq!(store.len(), 1, "nothing was reserved");
+}

@@ -41,7 +41,10 @@ pub(super) const ARGUMENTS: [(&str, &str); 28] = [
     ),
     ("wait", "`wait = \"5s\"`"),
     ("reject", "`reject` alone"),
-    ("lease", "`lease = \"30s\"`"),
+    (
+        "lease",
+        "`lease = \"30s\"`, or an expression of type `Duration`",
+    ),
     (
         "on_cancel",
         "`on_cancel = \"hold\"` or `on_cancel = \"release\"`",
@@ -128,7 +131,7 @@ pub(super) struct RawArgs {
     pub(super) fingerprint: Slot<Fingerprint>,
     pub(super) wait: Slot<u64>,
     pub(super) reject: Slot<()>,
-    pub(super) lease: Slot<u64>,
+    pub(super) lease: Slot<Lease>,
     pub(super) on_cancel: Slot<Policy>,
     pub(super) on_crash: Slot<Policy>,
     pub(super) on_lost_lease: Slot<Policy>,
@@ -157,6 +160,12 @@ pub(super) enum Key {
 pub(super) enum Ttl {
     Millis(u64),
     Never,
+    AtRunTime(Expr),
+}
+
+#[derive(Clone)]
+pub(super) enum Lease {
+    Millis(u64),
     AtRunTime(Expr),
 }
 

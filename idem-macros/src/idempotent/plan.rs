@@ -5,7 +5,7 @@ use proc_macro2::{Ident, TokenStream};
 use syn::{Expr, PatType, Type};
 
 use super::access::Access;
-use super::args::{Codec, KeyText, RecordErr, Tombstone, Ttl};
+use super::args::{Codec, KeyText, Lease, RecordErr, Tombstone, Ttl};
 use super::function::Function;
 use crate::bindings::Binding;
 use crate::crate_path::CratePath;
@@ -50,7 +50,7 @@ pub(super) struct Operation {
     pub(super) ttl: Ttl,
     pub(super) tombstone: Option<Tombstone>,
     pub(super) in_progress: Option<InProgress>,
-    pub(super) lease: Option<u64>,
+    pub(super) lease: Option<Lease>,
     pub(super) on_cancel_release: bool,
     pub(super) on_crash_hold: bool,
     pub(super) on_lost_lease_continue: bool,

@@ -6,7 +6,7 @@ use syn::{Expr, GenericParam, Safety, Signature, Type};
 
 use super::access::Access;
 use super::answer;
-use super::args::{Fingerprint, Key, KeyText, Policy, RawArgs, Ttl};
+use super::args::{Fingerprint, Key, KeyText, Lease, Policy, RawArgs, Ttl};
 use super::companion;
 use super::function::Function;
 use super::keys;
@@ -105,7 +105,8 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
         errors,
     );
     if let (Some(Ttl::Millis(ttl)), Some(lease)) = (ttl, args.lease.given())
-        && *ttl < lease.value
+        && let Lease::Millis(millis) = &lease.value
+        && ttl < millis
     {
         errors.at(
             lease.name,
@@ -133,7 +134,7 @@ fn operation(args: &RawArgs, errors: &mut Errors) -> Option<Operation> {
         ttl: ttl?.clone(),
         tombstone: args.tombstone.value().copied(),
         in_progress,
-        lease: args.lease.value().copied(),
+        lease: args.lease.value().cloned(),
         on_cancel_release: args.on_cancel.value() == Some(&Policy::Other),
         on_crash_hold: args.on_crash.value() == Some(&Policy::Other),
         on_lost_lease_continue: args.on_lost_lease.value() == Some(&Policy::Other),

@@ -8,7 +8,8 @@ use syn::spanned::Spanned;
 use syn::{Expr, Ident, Lit, LitStr, Token, UnOp};
 
 use super::args::{
-    ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Policy, RecordErr, Tombstone, Ttl, Value,
+    ARGUMENTS, Argument, Codec, Fingerprint, Key, KeyText, Lease, Policy, RecordErr, Tombstone,
+    Ttl, Value,
 };
 use crate::crate_path::CratePath;
 use crate::{duration, size};
@@ -229,13 +230,15 @@ fn is_zero(arg: &Argument) -> bool {
     digits.peek().is_some() && digits.all(|digit| digit == '0')
 }
 
-pub(super) fn lease(arg: &Argument) -> syn::Result<u64> {
-    match arg.duration() {
-        Some(Ok(millis)) if millis < MIN_LEASE_MILLIS => arg.refuse(format_args!(
+pub(super) fn lease(arg: &Argument) -> syn::Result<Lease> {
+    match (arg.duration(), &arg.value) {
+        (Some(Ok(millis)), _) if millis < MIN_LEASE_MILLIS => arg.refuse(format_args!(
             "a lease below {MIN_LEASE_MILLIS}ms cannot be renewed in time"
         )),
-        Some(millis) => millis,
-        None => arg.wrong_kind(),
+        (Some(millis), _) => millis.map(Lease::Millis),
+        (None, Value::Expr(Expr::Lit(_))) => arg.wrong_kind(),
+        (None, Value::Expr(expr)) => Ok(Lease::AtRunTime(expr.clone())),
+        _ => arg.wrong_kind(),
     }
 }
 

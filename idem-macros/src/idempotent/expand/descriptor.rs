@@ -1,13 +1,13 @@
 //! The operation, its key and its fingerprint.
 
-use proc_macro2::TokenStream;
+use proc_macro2::{Ident, TokenStream};
 use quote::quote_spanned;
 use syn::Expr;
 use syn::spanned::Spanned;
 
 use crate::bindings::Binding;
 use crate::hygiene::{ours, ours_at};
-use crate::idempotent::args::{Codec, KeyText, Tombstone, Ttl};
+use crate::idempotent::args::{Codec, KeyText, Lease, Tombstone, Ttl};
 use crate::idempotent::plan::{Identity, InProgress, Mode, Operation, Payload, Plan};
 use crate::template::{Segment, separators};
 
@@ -30,9 +30,10 @@ pub(in crate::idempotent) fn operation(
         InProgress::Wait(millis) => quote_spanned!(ours()=> .wait_millis(#millis)),
         InProgress::Reject => quote_spanned!(ours()=> .reject()),
     });
-    let lease = operation
-        .lease
-        .map(|millis| quote_spanned!(ours()=> .lease_millis(#millis)));
+    let lease = match &operation.lease {
+        Some(Lease::Millis(millis)) => Some(quote_spanned!(ours()=> .lease_millis(#millis))),
+        Some(Lease::AtRunTime(_)) | None => None,
+    };
     let on_cancel = operation
         .on_cancel_release
         .then(|| quote_spanned!(ours()=> .on_cancel_release()));
@@ -87,7 +88,11 @@ pub(super) fn call(plan: &Plan, private: &TokenStream) -> TokenStream {
         #private::Call::prepare(&__IDEM_OPERATION, &__idem_here, &[#(#identity),*], __idem_key, __idem_fingerprint)
     };
     let prepared = match &plan.operation.ttl {
-        Ttl::AtRunTime(ttl) => at_run_time(ttl, &prepared),
+        Ttl::AtRunTime(ttl) => at_run_time("retain_for", ttl, &prepared),
+        _ => prepared,
+    };
+    let prepared = match &plan.operation.lease {
+        Some(Lease::AtRunTime(lease)) => at_run_time("lease_for", lease, &prepared),
         _ => prepared,
     };
     quote_spanned! {ours()=>
@@ -114,12 +119,14 @@ pub(in crate::idempotent) fn key(plan: &Plan, private: &TokenStream) -> TokenStr
     }
 }
 
-fn at_run_time(ttl: &Expr, prepared: &TokenStream) -> TokenStream {
-    let span = ours_at(ttl.span());
-    let retained = quote_spanned!(span=> __idem_call.retain_for(#ttl));
+/// A setting that is known at run time only.
+fn at_run_time(setter: &str, value: &Expr, prepared: &TokenStream) -> TokenStream {
+    let span = ours_at(value.span());
+    let setter = Ident::new(setter, span);
+    let set = quote_spanned!(span=> __idem_call.#setter(#value));
     quote_spanned! {ours()=>
         match #prepared {
-            ::core::result::Result::Ok(__idem_call) => #retained,
+            ::core::result::Result::Ok(__idem_call) => #set,
             ::core::result::Result::Err(__idem_error) => ::core::result::Result::Err(__idem_error),
         }
     }
