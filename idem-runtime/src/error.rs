@@ -219,6 +219,11 @@ impl Error {
         self
     }
 
+    /// What [`Error::detail`] added.
+    pub(crate) fn detail_text(&self) -> &str {
+        self.0.detail.as_deref().unwrap_or_default()
+    }
+
     /// What happened.
     #[must_use]
     pub fn kind(&self) -> ErrorKind {
@@ -326,9 +331,13 @@ impl Error {
         }
     }
 
-    /// The outcome that could not be recorded ([`ErrorKind::EffectDoneNotRecorded`],
-    /// [`ErrorKind::OutcomeTooLarge`] with a lease, or [`ErrorKind::LostOwnership`] after the body had run to its end), when it could be encoded at
-    /// all.
+    /// The outcome that could not be recorded: of [`ErrorKind::EffectDoneNotRecorded`], of
+    /// [`ErrorKind::OutcomeTooLarge`] and [`ErrorKind::OutcomeNotRecordable`], and of
+    /// [`ErrorKind::LostOwnership`] after the body had run to its end.
+    ///
+    /// `None` where no codec of this build can write it and read it again: NaN and maps whose keys are
+    /// no text need the feature `msgpack`. A value that loses something when it is written is given
+    /// without what it lost.
     #[must_use]
     pub fn unrecorded<T: serde::de::DeserializeOwned>(&self) -> Option<T> {
         let bytes = self.0.unrecorded.as_ref()?;

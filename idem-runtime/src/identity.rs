@@ -4,7 +4,7 @@ use crate::error::Error;
 use crate::key::{Key, KeyBuilder, RecordId, Scope};
 
 /// Operation, type arguments and key of one call.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Identity {
     scope: &'static str,
     types: Vec<&'static str>,

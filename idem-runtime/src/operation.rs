@@ -278,7 +278,7 @@ impl Operation {
 }
 
 /// One call: key and fingerprint are computed once, before the body.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Call {
     operation: &'static Operation,
     identity: Identity,

@@ -64,10 +64,6 @@ impl Driver {
         }
     }
 
-    pub(crate) fn is_leased(&self) -> bool {
-        matches!(self.kind, Kind::Leased(..))
-    }
-
     /// Runs `body`.
     ///
     /// # Cancel safety

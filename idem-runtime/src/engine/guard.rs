@@ -2,26 +2,50 @@
 
 use std::future::Future;
 
+use bytes::Bytes;
+
+use super::recording;
 use crate::key::RecordId;
-use crate::operation::OnCancel;
+use crate::operation::{Call, OnCancel};
 use crate::protocol::{Owner, State};
 use crate::store::{Reservation, Store};
 
-/// Holds a reservation, and gives it back when it is dropped if it is told to.
+/// Holds a reservation, and does what is left to do when it is dropped.
 #[derive(Debug)]
 pub(super) struct Guard<S: Store> {
     store: S,
     reservation: Reservation,
-    on_drop: OnCancel,
+    call: Call,
+    on_drop: OnDrop,
+}
+
+/// What becomes of a reservation whose guard is dropped.
+#[derive(Debug)]
+enum OnDrop {
+    /// It ends with its lease.
+    Hold,
+    /// It is given back.
+    Release,
+    /// The body has ended: this outcome is recorded.
+    Record(Bytes),
 }
 
 impl<S: Store> Guard<S> {
-    pub(super) fn new(store: S, reservation: Reservation, on_drop: OnCancel) -> Self {
+    pub(super) fn new(store: S, reservation: Reservation, call: Call) -> Self {
+        let on_drop = match call.on_cancel() {
+            OnCancel::Hold => OnDrop::Hold,
+            OnCancel::Release => OnDrop::Release,
+        };
         Self {
             store,
             reservation,
+            call,
             on_drop,
         }
+    }
+
+    pub(super) fn call(&self) -> &Call {
+        &self.call
     }
 
     pub(super) fn store(&self) -> &S {
@@ -32,18 +56,39 @@ impl<S: Store> Guard<S> {
         &self.reservation
     }
 
-    pub(super) fn on_drop(&mut self, what: OnCancel) {
-        self.on_drop = what;
+    pub(super) fn holds(&mut self) {
+        self.on_drop = OnDrop::Hold;
+    }
+
+    pub(super) fn releases(&mut self) {
+        self.on_drop = OnDrop::Release;
+    }
+
+    pub(super) fn records(&mut self, outcome: Bytes) {
+        self.on_drop = OnDrop::Record(outcome);
     }
 }
 
 impl<S: Store> Drop for Guard<S> {
     fn drop(&mut self) {
-        if self.on_drop == OnCancel::Release {
-            let (store, reservation) = (self.store.clone(), self.reservation.clone());
-            detach(async move {
+        let on_drop = std::mem::replace(&mut self.on_drop, OnDrop::Hold);
+        if matches!(on_drop, OnDrop::Hold) {
+            return;
+        }
+        let (store, reservation) = (self.store.clone(), self.reservation.clone());
+        match on_drop {
+            OnDrop::Hold => {}
+            OnDrop::Release => detach(async move {
                 let _ = store.release(&reservation).await;
-            });
+            }),
+            OnDrop::Record(outcome) => {
+                detach(recording::go_on(
+                    store,
+                    reservation,
+                    self.call.clone(),
+                    outcome,
+                ));
+            }
         }
     }
 }

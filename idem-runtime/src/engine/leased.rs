@@ -5,15 +5,16 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::{Instant, timeout};
 
-use super::backoff::Backoff;
 use super::guard::{Guard, Unanswered};
 use super::renewal::Renewal;
 use super::turns::Turns;
-use super::{Access, Driver, Replay, Run, Settlement, Step, WithLease, call_path};
+use super::{
+    Access, Driver, Replay, Run, Settlement, Step, WithLease, call_path, pending, recording,
+};
 use crate::error::{Effect, Error, ErrorKind};
-use crate::operation::{Call, InProgress, OnCancel};
-use crate::protocol::{Owner, State};
-use crate::store::{Held, Request, Reservation, Reserved, Store};
+use crate::operation::{Call, InProgress};
+use crate::protocol::Owner;
+use crate::store::{Request, Reserved, Store};
 
 /// A leased store that was named by a shared reference.
 #[derive(Debug)]
@@ -28,12 +29,11 @@ pub fn share<S: Store>(
     Shared(store)
 }
 
-/// A call that holds a lease. Dropped before it is settled, it does what its operation says
-/// ([`OnCancel`]).
+/// A call that holds a lease. Dropped before its body has ended, it does what its operation says
+/// ([`OnCancel`](crate::operation::OnCancel)).
 #[derive(Debug)]
 pub struct LeasedRun<S: Store> {
     guard: Guard<S>,
-    call: Call,
     sent_at: Instant,
 }
 
@@ -42,24 +42,31 @@ impl<S: Store> Run for LeasedRun<S> {
         let renewal = Renewal::new(
             self.guard.store().clone(),
             self.guard.reservation().clone(),
-            self.call.lease(),
+            self.call().lease(),
             self.sent_at,
         );
         Driver::leased(
-            self.call.id(),
+            self.call().id(),
             self.guard.reservation().fence,
             renewal,
-            self.call.on_lost_lease(),
+            self.call().on_lost_lease(),
         )
     }
 
     fn call(&self) -> &Call {
-        &self.call
+        self.guard.call()
     }
 
-    fn body_ended(&mut self) {
-        // From here on the effect may be done: nothing gives the reservation back by default.
-        self.guard.on_drop(OnCancel::Hold);
+    fn effect_unrecorded(&self) -> Option<Effect> {
+        Some(Effect::Done)
+    }
+
+    fn body_ended(&mut self, settlement: Option<&Settlement>) {
+        match settlement {
+            Some(Settlement::Complete(outcome)) => self.guard.records(outcome.clone()),
+            Some(Settlement::Release) => self.guard.releases(),
+            None => self.guard.holds(),
+        }
     }
 }
 
@@ -114,11 +121,12 @@ async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S
         let asked = ask(store, &Request::of(&call, owner)).await;
         let free_in = match asked.map_err(|error| call.name(error))? {
             Reserved::Granted(reservation) => {
-                return Ok(Step::Run(LeasedRun {
-                    guard: Guard::new(store.clone(), reservation, call.on_cancel()),
-                    call,
-                    sent_at,
-                }));
+                let known = pending::known(store, &reservation);
+                let guard = Guard::new(store.clone(), reservation, call);
+                return Ok(match known {
+                    Some(outcome) => Step::Replay(finish(guard, outcome).await),
+                    None => Step::Run(LeasedRun { guard, sent_at }),
+                });
             }
             Reserved::Completed {
                 outcome,
@@ -167,94 +175,41 @@ pub(crate) fn no_answer() -> Error {
     Error::new(ErrorKind::StoreUnavailable).detail("the store did not answer in time")
 }
 
-/// How long the end of a call tries to reach the store.
-fn settling_budget(call: &Call) -> Duration {
-    call.lease().min(Duration::from_secs(10))
+/// The body has ended in an earlier call, whose outcome this process knows and could not record yet.
+async fn finish<S: Store>(mut guard: Guard<S>, outcome: Bytes) -> Replay {
+    guard.records(outcome.clone());
+    let recorded = recording::record(guard.store(), guard.reservation(), guard.call(), &outcome);
+    if let Ok(()) = recorded.await {
+        guard.holds();
+    }
+    Replay {
+        call: guard.call().clone(),
+        outcome,
+        recorded_at: None,
+    }
 }
 
-async fn settle<S: Store>(mut run: LeasedRun<S>, settlement: Settlement) -> Result<(), Error> {
+async fn settle<S: Store>(run: LeasedRun<S>, settlement: Settlement) -> Result<(), Error> {
+    let LeasedRun { mut guard, .. } = run;
     match settlement {
-        Settlement::Complete(outcome) => complete(run, outcome).await,
+        Settlement::Complete(outcome) => {
+            let (store, reservation) = (guard.store(), guard.reservation());
+            let recorded = recording::record(store, reservation, guard.call(), &outcome).await;
+            let goes_on =
+                matches!(&recorded, Err(error) if error.kind() == ErrorKind::EffectDoneNotRecorded);
+            if !goes_on {
+                guard.holds();
+            }
+            recorded
+        }
         Settlement::Release => {
-            run.guard.on_drop(OnCancel::Release);
-            let LeasedRun { guard, call, .. } = &mut run;
+            guard.releases();
             let release = guard.store().release(guard.reservation());
-            if let Ok(Ok(_)) = timeout(settling_budget(call) / 3, release).await {
-                guard.on_drop(OnCancel::Hold);
+            if let Ok(Ok(_)) = timeout(recording::budget(guard.call()) / 3, release).await {
+                guard.holds();
             }
             // Otherwise the guard tries once more; failing that, the lease ends by itself.
             Ok(())
         }
     }
-}
-
-/// The body has succeeded: tries within reason, and never lets the reservation go without saying so.
-async fn complete<S: Store>(run: LeasedRun<S>, outcome: Bytes) -> Result<(), Error> {
-    let LeasedRun { guard, call, .. } = run;
-    let (store, reservation) = (guard.store(), guard.reservation());
-    let mut backoff = Backoff::new(
-        Some(settling_budget(&call)),
-        Duration::from_millis(10),
-        Duration::from_secs(1),
-    );
-    let Err(mut error) = record(store, reservation, &call, &outcome).await? else {
-        return Ok(());
-    };
-    let again = async {
-        while let Some(pause) = backoff.next() {
-            tokio::time::sleep(pause).await;
-            match record(store, reservation, &call, &outcome).await? {
-                Ok(()) => return Ok(()),
-                Err(another) => error = another,
-            }
-        }
-        Err(call
-            .error(ErrorKind::EffectDoneNotRecorded)
-            .caused_by(error)
-            .carrying(outcome.clone()))
-    };
-    // The effect is done: nobody else is to begin while this is being written down.
-    let renewal = Renewal::at_once(store.clone(), reservation.clone(), call.lease());
-    let hold_on = async {
-        renewal.until_lost().await;
-        std::future::pending::<()>().await;
-    };
-    tokio::select! {
-        biased;
-        recorded = again => recorded,
-        () = hold_on => Ok(()),
-    }
-}
-
-/// One try. The inner error is worth another one.
-async fn record<S: Store>(
-    store: &S,
-    reservation: &Reservation,
-    call: &Call,
-    outcome: &Bytes,
-) -> Result<Result<(), Error>, Error> {
-    let patience = settling_budget(call) / 3;
-    let completion = store.complete(reservation, outcome.clone(), call.retention());
-    match timeout(patience, completion).await {
-        Ok(Ok(Held::Yes)) => return Ok(Ok(())),
-        Ok(Ok(Held::No)) => {}
-        Ok(Err(error)) => return Ok(Err(error)),
-        Err(_) => return Ok(Err(no_answer())),
-    }
-    // A completion whose answer was lost and that is repeated finds the record completed by itself.
-    let recorded = match timeout(patience, store.lookup(reservation.id)).await {
-        Ok(Ok(stored)) => stored.is_some_and(|stored| {
-            stored.record.fence == reservation.fence
-                && matches!(&stored.record.state, State::Completed { outcome: kept, .. } if kept == outcome)
-        }),
-        Ok(Err(error)) => return Ok(Err(error)),
-        Err(_) => return Ok(Err(no_answer())),
-    };
-    if recorded {
-        return Ok(Ok(()));
-    }
-    Err(call
-        .error(ErrorKind::LostOwnership)
-        .effect_is(Effect::Done)
-        .carrying(outcome.clone()))
 }

@@ -17,6 +17,7 @@ mod call_path;
 mod circles;
 #[cfg(feature = "_sqlx")]
 mod coalesce;
+mod conclusion;
 mod contract;
 mod driver;
 #[cfg(feature = "_sqlx")]
@@ -26,7 +27,9 @@ mod keep;
 mod leased;
 #[cfg(feature = "_sqlx")]
 mod owned;
+mod pending;
 mod permit;
+mod recording;
 mod renewal;
 mod term;
 #[cfg(all(feature = "_sqlx", feature = "tiered"))]
@@ -63,11 +66,14 @@ pub(crate) use turns::Turns;
 pub use permit::InTransaction;
 pub use permit::{Admits, Guard, Permit, PermitSlot, Wanted, WithLease, leave_with_token};
 
+#[cfg(feature = "_sqlx")]
+use conclusion::{Ending, too_large};
+use conclusion::{Verdict, conclude};
+
 use crate::clock::Moment;
-use crate::error::{Effect, Error, ErrorKind};
+use crate::error::{Effect, Error};
 use crate::observe::{Answered, Report};
-use crate::operation::{Call, Oversize};
-use crate::outcome;
+use crate::operation::Call;
 
 /// What a store expression evaluates to: something a reservation can be made in.
 #[diagnostic::on_unimplemented(
@@ -104,9 +110,15 @@ pub trait Run {
     fn driver(&self) -> Driver;
     #[doc(hidden)]
     fn call(&self) -> &Call;
-    /// The body has run to its end.
+    /// What is said of the effect when a marker stands for an outcome that cannot be recorded; `None`:
+    /// the reservation cannot be committed without its outcome, and needs no marker.
     #[doc(hidden)]
-    fn body_ended(&mut self) {}
+    fn effect_unrecorded(&self) -> Option<Effect> {
+        None
+    }
+    /// The body has run to its end, and this is how the call is settled.
+    #[doc(hidden)]
+    fn body_ended(&mut self, _: Option<&Settlement>) {}
 }
 
 /// What came of a request to reserve.
@@ -187,33 +199,35 @@ pub async fn enter<T, E, A: Access>(
 /// Records or releases, after the body.
 ///
 /// # Cancel safety
-/// In a transaction: roll it back. With a lease: what was to be released is released in the
-/// background; what was to be recorded may be or not, and is never released.
+/// In a transaction: roll it back. With a lease: what was to be released is released, and what was to be
+/// recorded is recorded, in the background.
 pub async fn leave<T, E, A: Access>(
     access: &mut A,
     mut run: A::Run,
     driven: Driven<Result<T, E>>,
     contract: &Contract<T, E>,
 ) -> Result<T, E> {
-    let (result, known) = match driven {
-        Driven::Finished(result) => (result, false),
-        Driven::Known(result) => (result, true),
-        Driven::LeaseLost => return contract.refuse(run.call().error(ErrorKind::LostOwnership)),
+    let (settlement, verdict) = conclude(&mut run, driven, contract);
+    settle(access, run, settlement, verdict, contract).await
+}
+
+async fn settle<T, E, A: Access>(
+    access: &mut A,
+    run: A::Run,
+    settlement: Option<Settlement>,
+    verdict: Verdict<T, E>,
+    contract: &Contract<T, E>,
+) -> Result<T, E> {
+    let settled = match settlement {
+        Some(settlement) => access.settle(run, settlement).await,
+        None => Ok(()),
     };
-    run.body_ended();
-    if known {
-        run.call().answered_by_backstop(result.is_ok());
-    }
-    let (settlement, replayed) = match contract.settlement(run.call(), &result, known) {
-        Ok(Ending::Settle(settlement, replayed)) => (settlement, replayed),
-        Ok(Ending::TooLarge(outcome)) => {
-            return contract.refuse(access.too_large(run, outcome).await);
+    match (settled, verdict) {
+        (Ok(()), Verdict::Answer(answer)) => answer,
+        (Ok(()), Verdict::Refusal(error)) | (Err(error), Verdict::Answer(_)) => {
+            contract.refuse(error)
         }
-        Err(error) => return contract.refuse(access.unrecordable(run, error)),
-    };
-    match access.settle(run, settlement).await {
-        Ok(()) => replayed.unwrap_or(result),
-        Err(error) => contract.refuse(error),
+        (Err(cause), Verdict::Refusal(error)) => contract.refuse(error.caused_by(cause)),
     }
 }
 
@@ -222,93 +236,5 @@ impl Replay {
         contract
             .decode(self.call.schema(), &self.outcome)
             .map_err(|error| self.call.name(error))
-    }
-}
-
-/// What a result comes to.
-enum Ending<A> {
-    /// With the answer as every replay will give it, if it is recorded whole.
-    Settle(Settlement, Option<A>),
-    /// This outcome is larger than the operation records.
-    TooLarge(Bytes),
-}
-
-impl<T, E> Contract<T, E> {
-    /// How a body's result, or what a backstop knew instead, is settled.
-    ///
-    /// # Errors
-    /// The outcome cannot be recorded.
-    fn settlement(
-        &self,
-        call: &Call,
-        result: &Result<T, E>,
-        known: bool,
-    ) -> Result<Ending<Result<T, E>>, Error> {
-        let encoded = match result {
-            Ok(value) => self
-                .encode_ok(call, value)
-                .map(|(outcome, read)| Some((outcome, Ok(read)))),
-            // The body has not run: whatever kept the backstop from looking says nothing final.
-            Err(_) if known => Ok(None),
-            Err(error) => self
-                .encode_final(call, error)
-                .map(|found| found.map(|(outcome, read)| (outcome, Err(read)))),
-        };
-        match encoded {
-            Ok(Some((outcome, read))) => Ok(fitting(call, outcome, read)),
-            Ok(None) => Ok(Ending::Settle(Settlement::Release, None)),
-            Err(error) => Err(call.name(error)),
-        }
-    }
-}
-
-/// Only a value may be missing from its record: an error without its text decides nothing.
-fn fitting<T, E>(call: &Call, outcome: Bytes, read: Result<T, E>) -> Ending<Result<T, E>> {
-    let bytes = outcome::payload_bytes(&outcome);
-    if bytes <= call.max_outcome() {
-        return Ending::Settle(Settlement::Complete(outcome), Some(read));
-    }
-    match call.oversize() {
-        Oversize::Tombstone if read.is_ok() => {
-            Ending::Settle(Settlement::Complete(outcome::oversize(bytes)), None)
-        }
-        Oversize::Tombstone | Oversize::Refuse => Ending::TooLarge(outcome),
-    }
-}
-
-fn too_large(call: &Call, outcome: &[u8]) -> Error {
-    let (bytes, most) = (outcome::payload_bytes(outcome), call.max_outcome());
-    call.error(ErrorKind::OutcomeTooLarge)
-        .detail(format!("it has {bytes} bytes, at most {most} are recorded"))
-}
-
-impl<A: Access> AccessExt for A {}
-
-trait AccessExt: Access {
-    /// The body succeeded and its outcome cannot be encoded. The reservation is neither completed
-    /// nor released: a transaction cannot commit it, a lease holds off the next run until it ends.
-    fn unrecordable(&self, run: Self::Run, error: Error) -> Error {
-        let effect = if run.driver().is_leased() {
-            Effect::Done
-        } else {
-            Effect::None
-        };
-        error.effect_is(effect)
-    }
-
-    /// The outcome is larger than the operation records. A transaction cannot commit its reservation.
-    /// With a lease the effect is done: that much is recorded, or the call would run again once the
-    /// lease is over.
-    async fn too_large(&mut self, run: Self::Run, outcome: Bytes) -> Error {
-        let error = too_large(run.call(), &outcome);
-        if !run.driver().is_leased() {
-            return error;
-        }
-        let marker = outcome::oversize(outcome::payload_bytes(&outcome));
-        let error = error.effect_is(Effect::Done).carrying(outcome);
-        match self.settle(run, Settlement::Complete(marker)).await {
-            Ok(()) => error,
-            Err(cause) => error.caused_by(cause),
-        }
     }
 }

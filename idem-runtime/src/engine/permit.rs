@@ -6,7 +6,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, PoisonError};
 
-use super::{Access, Contract, Driven, Driver, Run, leave};
+use super::{Access, Contract, Driven, Driver, Run, conclude, settle};
 use crate::error::{Error, ErrorKind};
 use crate::operation::Call;
 use crate::outcome::CodecId;
@@ -206,14 +206,12 @@ pub async fn leave_with_token<T, E, A: Access, P: Permit<A::Guard>>(
 ) -> Result<T, E> {
     let succeeded = matches!(driven, Driven::Finished(Ok(_)));
     let lost = matches!(driven, Driven::LeaseLost);
+    // From here on the outcome is recorded whatever becomes of this future.
+    let (settlement, verdict) = conclude(&mut run, driven, contract);
     let spent = match slot.take() {
-        Some(permit) if succeeded => {
-            // From here on the effect may be done.
-            run.body_ended();
-            spend(permit, run.driver())
-                .await
-                .map_err(|cause| Unspent::new(run.call(), cause))
-        }
+        Some(permit) if succeeded => spend(permit, run.driver())
+            .await
+            .map_err(|cause| Unspent::new(run.call(), cause)),
         // Its effect is not known; the hold does as it does when the call is dropped.
         Some(permit) if lost => {
             drop(permit);
@@ -225,7 +223,7 @@ pub async fn leave_with_token<T, E, A: Access, P: Permit<A::Guard>>(
         }
         None => Ok(()),
     };
-    let answer = leave(access, run, driven, contract).await;
+    let answer = settle(access, run, settlement, verdict, contract).await;
     match (answer, spent) {
         // Recorded all the same: a repeat of this call is answered.
         (Ok(value), Err(unspent)) => contract.refuse(unspent.carrying(contract, &value)),

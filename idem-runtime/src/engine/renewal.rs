@@ -28,12 +28,6 @@ impl Renewal {
         Self::of(StoreLease::new(store, reservation, lease), sent_at, next)
     }
 
-    /// Renews at once, and so on.
-    pub(super) fn at_once<S: Store>(store: S, reservation: Reservation, lease: Duration) -> Self {
-        let now = Instant::now();
-        Self::of(StoreLease::new(store, reservation, lease), now, now)
-    }
-
     fn of<S: Store>(mut held: StoreLease<S>, sent_at: Instant, next: Instant) -> Self {
         Self {
             lost: Box::pin(async move {

@@ -11,6 +11,9 @@ use crate::error::{Error, ErrorKind};
 
 /// The envelope of `value`, if it reads back as the same value, and the value that it reads back as:
 /// what every replay will give.
+///
+/// # Errors
+/// It does not; the error carries the value in a form that can be read, if there is one.
 pub(super) fn encode<T: Outcome>(
     value: &T,
     kind: Kind,
@@ -20,13 +23,25 @@ pub(super) fn encode<T: Outcome>(
 ) -> Result<(Bytes, T), Error> {
     let mut out = Vec::with_capacity(128);
     out.extend(header(kind, codec as u8, schema));
-    let back = with_writer(|writer| {
+    match write_and_read(value, codec, equality, &mut out) {
+        Ok(back) => Ok((out.into(), back)),
+        Err(error) => Err(carrying(error, value, kind)),
+    }
+}
+
+fn write_and_read<T: Outcome>(
+    value: &T,
+    codec: CodecId,
+    equality: Option<fn(&T, &T) -> bool>,
+    out: &mut Vec<u8>,
+) -> Result<T, Error> {
+    with_writer(|writer| {
         let no_form = |error: CanonicalError| {
             refuse::<T>(&format!("does not serialise: {error}")).caused_by(error)
         };
         // First, because it bounds the depth, which codecs do not when they write.
         writer.value(value).map_err(no_form)?;
-        codec::write(codec, value, &mut out).map_err(|cause| {
+        codec::write(codec, value, out).map_err(|cause| {
             let words = codec::public_text(&cause);
             let place = doubt(value, &[Doubt::Key, Doubt::NotFinite, Doubt::Wide]);
             let name = codec.name();
@@ -45,9 +60,30 @@ pub(super) fn encode<T: Outcome>(
         writer.value(&back).map_err(no_form)?;
         let (before, after) = writer.bytes().split_at(length);
         compare(value, &back, before == after, codec, equality)?;
-        Ok::<_, Error>(back)
-    })?;
-    Ok((out.into(), back))
+        Ok(back)
+    })
+}
+
+/// The value that is not recorded goes with its error, by the first codec that reads it at all: the
+/// effect may be done, and its caller is the only one who will ever see it.
+#[cold]
+fn carrying<T: Outcome>(error: Error, value: &T, kind: Kind) -> Error {
+    // Beyond this depth codecs may overflow the stack.
+    if with_writer(|writer| writer.value(value)).is_err() {
+        return error;
+    }
+    let readable = [CodecId::MessagePack, CodecId::Json]
+        .into_iter()
+        .find_map(|codec| {
+            let mut out = header(kind, codec as u8, 0).to_vec();
+            codec::write(codec, value, &mut out).ok()?;
+            codec::read::<T>(codec, &out[HEADER_BYTES..]).ok()?;
+            Some(out)
+        });
+    match readable {
+        Some(out) => error.carrying(out.into()),
+        None => error,
+    }
 }
 
 fn compare<T: Outcome>(

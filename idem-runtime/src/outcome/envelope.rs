@@ -1,3 +1,5 @@
+//! The envelope: what stands before an outcome's payload.
+
 use super::{CodecId, Recorded, undecodable};
 use crate::error::Error;
 
@@ -14,13 +16,20 @@ pub(super) enum Kind {
     Err = 2,
     Tombstone = 3,
     Oversize = 4,
+    Unrecordable = 5,
 }
 
 impl Kind {
     fn from_byte(byte: u8) -> Option<Self> {
-        [Self::Ok, Self::Err, Self::Tombstone, Self::Oversize]
-            .into_iter()
-            .find(|kind| *kind as u8 == byte)
+        [
+            Self::Ok,
+            Self::Err,
+            Self::Tombstone,
+            Self::Oversize,
+            Self::Unrecordable,
+        ]
+        .into_iter()
+        .find(|kind| *kind as u8 == byte)
     }
 
     pub(super) fn describe(self) -> &'static str {
@@ -29,6 +38,7 @@ impl Kind {
             Self::Err => "a final error",
             Self::Tombstone => "a tombstone (the outcome was removed)",
             Self::Oversize => "only the size of an outcome that was too large to be kept",
+            Self::Unrecordable => "only why its outcome could not be recorded",
         }
     }
 }
@@ -74,6 +84,10 @@ impl<'a> Envelope<'a> {
             Kind::Ok => Recorded::Ok(self.payload),
             Kind::Err => Recorded::Err(self.payload),
             Kind::Tombstone => Recorded::Tombstone,
+            Kind::Unrecordable => Recorded::Unrecordable {
+                reason: std::str::from_utf8(self.payload)
+                    .map_err(|_| undecodable("the record's reason is not UTF-8".to_owned()))?,
+            },
             Kind::Oversize => Recorded::Oversize {
                 bytes: u64::from_be_bytes(self.payload.try_into().map_err(|_| {
                     undecodable("the record of an oversize outcome lacks its size".to_owned())

@@ -4,7 +4,7 @@
 //! | bytes | content |
 //! |---|---|
 //! | 1 | version of this format: 1 |
-//! | 1 | kind: 1 `Ok`, 2 a final error, 3 tombstone, 4 oversize |
+//! | 1 | kind: 1 `Ok`, 2 a final error, 3 tombstone, 4 oversize, 5 unrecordable |
 //! | 1 | codec: 1 JSON, 2 MessagePack with named fields; 0 where there is no payload to decode |
 //! | 4 | schema version of the outcome type, big-endian |
 //! | rest | the payload |
@@ -79,6 +79,12 @@ pub enum Recorded<'a> {
         /// The size of the payload that was not kept.
         bytes: u64,
     },
+    /// The body has ended; its outcome could not be recorded.
+    #[non_exhaustive]
+    Unrecordable {
+        /// Why, without recorded data.
+        reason: &'a str,
+    },
 }
 
 /// Encodes an `Ok` value.
@@ -152,6 +158,19 @@ pub fn oversize(bytes: u64) -> Bytes {
     out.into()
 }
 
+/// The envelope of an outcome that could not be recorded, and why. It keeps the key closed: the body has
+/// ended and must not run again.
+#[must_use]
+pub fn unrecordable(reason: &str) -> Bytes {
+    let mut out = envelope::header(Kind::Unrecordable, 0, 0).to_vec();
+    let end = reason.floor_char_boundary(MAX_REASON_BYTES);
+    out.extend_from_slice(&reason.as_bytes()[..end]);
+    out.into()
+}
+
+/// The longest reason that is kept.
+const MAX_REASON_BYTES: usize = 500;
+
 /// The envelope of a value that is JSON already.
 pub(crate) fn json(payload: &str) -> Bytes {
     let mut out = envelope::header(Kind::Ok, CodecId::Json as u8, 0).to_vec();
@@ -224,8 +243,11 @@ fn decode<T: DeserializeOwned>(
     schema: Option<u32>,
 ) -> Result<T, Error> {
     let envelope = Envelope::read(envelope)?;
-    if let Kind::Tombstone | Kind::Oversize = envelope.kind {
-        let detail = format!("the record holds {}", envelope.kind.describe());
+    if let Kind::Tombstone | Kind::Oversize | Kind::Unrecordable = envelope.kind {
+        let mut detail = format!("the record holds {}", envelope.kind.describe());
+        if let Recorded::Unrecordable { reason } = envelope.recorded()? {
+            detail = format!("{detail}: {reason}");
+        }
         return Err(Error::new(ErrorKind::OutcomeGone).detail(detail));
     }
     if envelope.kind != wanted {

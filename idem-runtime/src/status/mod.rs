@@ -165,7 +165,7 @@ impl Status<Bytes> {
                     left,
                 }));
             }
-            Recorded::Tombstone => None,
+            Recorded::Tombstone | Recorded::Unrecordable { .. } => None,
             Recorded::Oversize { bytes } => Some(bytes),
         };
         Ok(Self::OutcomeGone(Gone {

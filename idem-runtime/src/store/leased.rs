@@ -100,6 +100,15 @@ pub trait Store: Clone + Send + Sync + 'static {
     /// The store cannot be used.
     fn purge(&self, limit: usize) -> impl Future<Output = Result<usize, Error>> + Send;
 
+    /// A number that all clones of this handle share, and no other store of this type in this process has
+    /// while one of them lives; the address of what they share is one.
+    ///
+    /// With it, a repeat in the same process is answered from an outcome that could not be recorded yet
+    /// instead of running the body again after the lease. The default is none.
+    fn identity(&self) -> Option<usize> {
+        None
+    }
+
     /// Ends when the record may have changed since this was called (not since it was polled): a hint
     /// to ask again before the polling interval is over. The default never ends.
     fn changed(&self, _id: RecordId) -> impl Future<Output = ()> + Send {
@@ -396,6 +405,10 @@ impl<S: Store> Store for Arc<S> {
 
     async fn purge(&self, limit: usize) -> Result<usize, Error> {
         (**self).purge(limit).await
+    }
+
+    fn identity(&self) -> Option<usize> {
+        (**self).identity()
     }
 
     fn changed(&self, id: RecordId) -> impl Future<Output = ()> + Send {

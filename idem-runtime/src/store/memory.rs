@@ -255,6 +255,10 @@ impl Default for MemoryStore {
 }
 
 impl Store for MemoryStore {
+    fn identity(&self) -> Option<usize> {
+        Some(Arc::as_ptr(&self.inner) as usize)
+    }
+
     fn namespace(&self) -> &str {
         &self.inner.namespace
     }

@@ -181,6 +181,10 @@ impl<S> Faulty<S> {
 }
 
 impl<S: Store> Store for Faulty<S> {
+    fn identity(&self) -> Option<usize> {
+        self.store.identity()
+    }
+
     fn namespace(&self) -> &str {
         self.store.namespace()
     }

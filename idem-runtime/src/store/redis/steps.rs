@@ -304,6 +304,10 @@ pub(super) fn millis(time: Duration) -> u64 {
 }
 
 impl Store for RedisStore {
+    fn identity(&self) -> Option<usize> {
+        Some(std::sync::Arc::as_ptr(&self.inner) as usize)
+    }
+
     fn namespace(&self) -> &str {
         &self.inner.namespace
     }

@@ -49,6 +49,10 @@ fn replay(kept: Kept, request: &Request<'_>) -> Option<Reserved> {
 }
 
 impl<F: Front, S: Store> Store for Tiered<F, S> {
+    fn identity(&self) -> Option<usize> {
+        self.store.identity()
+    }
+
     fn namespace(&self) -> &str {
         self.store.namespace()
     }

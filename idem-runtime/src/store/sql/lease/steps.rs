@@ -157,6 +157,10 @@ fn held(rows: u64) -> Held {
 }
 
 impl<D: LeaseDialect> Store for LeasedSql<D> {
+    fn identity(&self) -> Option<usize> {
+        Some(std::sync::Arc::as_ptr(&self.inner) as usize)
+    }
+
     fn namespace(&self) -> &str {
         &self.inner.namespace
     }
