@@ -69,7 +69,8 @@ pub enum ErrorKind {
     StoreExhausted,
     /// The database refused the commit, because of a constraint of the caller's own schema.
     CommitRefused,
-    /// The store's schema is missing or not the expected one.
+    /// The store's schema is missing or not the expected one, or the store is set up so that a promise
+    /// would not hold.
     Schema,
     /// The commit was sent and its answer lost.
     CommitUnknown,
