@@ -144,6 +144,24 @@ async fn ttl_02_what_is_left_is_what_was_asked_for<B: Backend>() {
     }
 }
 
+/// A transaction that was open for long before the call takes nothing from the retention.
+async fn ttl_02_it_counts_from_the_recording_and_not_from_the_begin<B: Backend>() {
+    let world = World::<B>::new(1).await;
+    let probe = Probe::new();
+    let mut tx = world.begin().await;
+    B::number(&mut tx, "SELECT count(*) FROM effect")
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let began = Instant::now();
+    let keep = Duration::from_secs(60);
+    keep_for::<B>(&mut tx, "one", keep, &probe).await.unwrap();
+    let left = time_left::<B>(&mut tx).await;
+    let spent = began.elapsed().as_millis() as i64;
+    assert!(left <= 60_050 && left + spent >= 59_950, "{left}");
+    tx.rollback().await.unwrap();
+}
+
 /// A purge that never stops, until it is told to.
 pub(crate) fn purging<B: Backend>(pool: &Pool<B::Db>) -> (Arc<AtomicBool>, JoinHandle<u64>) {
     let (pool, stop) = (pool.clone(), Arc::new(AtomicBool::new(false)));
@@ -380,6 +398,7 @@ on_both! {
     a12_a_tombstone_keeps_the_key_known,
     ttl_01_03_retentions_that_are_refused,
     ttl_02_what_is_left_is_what_was_asked_for,
+    ttl_02_it_counts_from_the_recording_and_not_from_the_begin,
     ttl_05_expired_and_not_yet_purged,
     ttl_05_another_payload_after_the_end,
     sl_02_purge_removes_exactly_the_expired,

@@ -53,6 +53,29 @@ async fn ttl_05_an_expired_record_counts_as_absent_purged_or_not() {
     }
 }
 
+/// A transaction that was open for long before the call takes nothing from the retention.
+#[tokio::test]
+async fn ttl_02_it_counts_from_the_recording_and_not_from_the_begin() {
+    let db = Database::fresh().await;
+    let mut tx = db.pool.begin().await.unwrap();
+    sqlx::query("SELECT COUNT(*) FROM orders")
+        .fetch_all(&mut *tx)
+        .await
+        .unwrap();
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    let began = std::time::Instant::now();
+    let keep = Duration::from_secs(60);
+    pay_for(&mut tx, "1", 100, keep, Body::default())
+        .await
+        .unwrap();
+    let left =
+        "SELECT TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(3), expires_at) DIV 1000 FROM idem_record";
+    let left: i64 = sqlx::query_scalar(left).fetch_one(&mut *tx).await.unwrap();
+    let spent = i64::try_from(began.elapsed().as_millis()).unwrap();
+    assert!(left <= 60_050 && left + spent >= 59_950, "{left}");
+    tx.rollback().await.unwrap();
+}
+
 /// Both hold the row shared by then; one of them must not be refused until the other ends.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn an_expired_record_is_taken_over_by_one_of_many() {
