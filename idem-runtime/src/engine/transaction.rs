@@ -19,6 +19,8 @@ use crate::store::sql::{Dialect, Inserted, NewRow, OnTx, Records, Row, Running, 
 pub struct TxRun {
     pub(super) call: Call,
     running: Running,
+    /// Whether the database would commit it without an outcome.
+    commits_half_done: bool,
 }
 
 #[cfg(feature = "tiered")]
@@ -29,6 +31,11 @@ impl TxRun {
 }
 
 impl Run for TxRun {
+    fn effect_unrecorded(&self) -> Option<Effect> {
+        // It stands or falls with the caller's transaction.
+        self.commits_half_done.then_some(Effect::Unknown)
+    }
+
     fn driver(&self) -> Driver {
         Driver::in_transaction(self.call.id())
     }
@@ -170,8 +177,8 @@ async fn look_once<D: Dialect>(
 /// One of the two must give way, and the other one may be waiting in the database.
 fn circle(call: &Call) -> Error {
     call.error(ErrorKind::RetryTransaction).detail(
-        "the transaction that runs this key is itself waiting for a key or a row that this transaction \
-         holds: take keys and rows in one order everywhere, keys first",
+        "the transaction that runs this key waits for one that this transaction holds, or for a row \
+         of its: take keys and rows in one order everywhere, the key first",
     )
 }
 
@@ -250,7 +257,13 @@ pub(super) async fn find<D: Dialect>(
         let wait = (began.elapsed() >= ONLY_ASKING).then(|| polling.left());
         let looked = looked::<D>(conn, records, &call, running.owner(), wait).await;
         match looked.map_err(in_transaction)? {
-            Look::Ours => return Ok(Found::Run(TxRun { call, running })),
+            Look::Ours => {
+                return Ok(Found::Run(TxRun {
+                    call,
+                    running,
+                    commits_half_done: !D::REFUSES_HALF_DONE,
+                }));
+            }
             Look::Completed(row) => return Ok(Found::Completed(call, row)),
             // Asking again leaves the transaction as it is whatever happens to this future. A plain
             // lock wait inside the database would not: cancelled, it ends in an aborted transaction
@@ -275,7 +288,7 @@ pub(super) async fn settle<D: Dialect>(
     run: TxRun,
     settlement: Settlement,
 ) -> Result<(), Error> {
-    let TxRun { call, running } = run;
+    let TxRun { call, running, .. } = run;
     match settlement {
         Settlement::Complete(outcome) => {
             let done = complete::<D>(conn, records, &call, running.owner(), &outcome).await;

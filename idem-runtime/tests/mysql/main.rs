@@ -16,6 +16,7 @@ mod expiry;
 mod isolation;
 mod keys;
 mod lost;
+mod marked;
 mod on_mysql;
 mod schema;
 mod service;
