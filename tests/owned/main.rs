@@ -25,5 +25,6 @@ mod connections;
 mod reads;
 mod refused;
 mod retry;
+mod tenants;
 mod together;
 mod writers;

@@ -57,7 +57,7 @@ pub(crate) fn holds(id: RecordId) -> bool {
 /// The same for a record in this table of this pool; in another database it is another one.
 #[cfg(feature = "_sqlx")]
 pub(crate) fn holds_lane(lane: &super::coalesce::Lane) -> bool {
-    any(|holds| matches!(holds, Holds::Lane(held) if held == lane))
+    any(|holds| matches!(holds, Holds::Lane(held) if held.is_of_the_record_of(lane)))
 }
 
 /// The same for a record in a transaction of a caller's. Of the database nothing is known here, so

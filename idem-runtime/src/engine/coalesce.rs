@@ -18,6 +18,15 @@ pub(crate) struct Lane {
     pub(crate) pool: usize,
     pub(crate) table: Arc<str>,
     pub(crate) id: RecordId,
+    /// Set where the table's name alone does not tell which table it is: different for every call.
+    pub(crate) alone: Option<u64>,
+}
+
+impl Lane {
+    /// Whether both are of one record, as far as is known here.
+    pub(crate) fn is_of_the_record_of(&self, other: &Self) -> bool {
+        (self.pool, &self.table, self.id) == (other.pool, &other.table, other.id)
+    }
 }
 
 static FLIGHTS: LazyLock<Mutex<HashMap<Lane, Flight>>> = LazyLock::new(Mutex::default);
@@ -86,6 +95,18 @@ pub(crate) fn join(lane: Lane, fingerprint: Fingerprint) -> Joined {
                 stage: sender,
             })
         }
+    }
+}
+
+/// Of a call that nobody stands behind.
+pub(crate) fn alone(lane: Lane, fingerprint: Fingerprint) -> Leader {
+    match join(lane.clone(), fingerprint) {
+        Joined::First(leader) => leader,
+        // Its lane is its own, so there is none in front. It would be answered by itself.
+        Joined::Behind(_) => Leader {
+            lane,
+            stage: watch::channel(Stage::Looking).0,
+        },
     }
 }
 

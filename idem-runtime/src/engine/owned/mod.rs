@@ -4,8 +4,8 @@ mod close;
 mod commit;
 mod follow;
 mod held;
+mod tables;
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{Pool, SqlStr, Transaction};
@@ -13,7 +13,7 @@ use sqlx::{Pool, SqlStr, Transaction};
 use super::backoff::Backoff;
 use super::behind::{Behind, from_front};
 use super::circles;
-use super::coalesce::{self, Joined, Lane, Leader};
+use super::coalesce::{self, Joined, Leader};
 use super::finish::run_to_end;
 use super::transaction::{Look, RETRY_AFTER, completed, look, polling, replay};
 use super::{Contract, Driver, Entered, Replay, Run, Step, call_path};
@@ -27,6 +27,7 @@ use crate::store::sql::{Asked, Dialect, OwnPool, Records, Row, Running, classify
 pub use close::{Closed, close, close_or_again};
 use follow::follow;
 use held::Held;
+use tables::Table;
 
 /// How often a transaction that failed before its body ran is begun again.
 const RETRIES_BEFORE_BODY: u32 = 20;
@@ -182,17 +183,13 @@ async fn take_off<D: Dialect>(
     behind: Behind,
     call: Call,
 ) -> Result<Step<OwnedRun<D>>, Error> {
-    let lane = Lane {
-        // All clones of a pool share their options; another pool has others.
-        pool: Arc::as_ptr(&pool.connect_options()) as usize,
-        table: records.table_name(),
-        id: call.id(),
-    };
-    if call_path::holds_lane(&lane) {
+    let table = Table::of(pool, records);
+    if call_path::holds_lane(&table.lane(call.id())) {
         return Err(call.error(ErrorKind::Reentrant));
     }
     let mut polling = polling(&call);
     loop {
+        let lane = table.lane(call.id());
         match coalesce::join(lane.clone(), call.fingerprint()) {
             Joined::First(leader) => {
                 let step = depart(pool, records, behind, call, leader, &mut polling).await?;
@@ -230,11 +227,12 @@ async fn depart<D: Dialect>(
     pool: &Pool<D>,
     records: &Records,
     behind: Behind,
-    call: Call,
-    leader: Leader,
+    mut call: Call,
+    mut leader: Leader,
     polling: &mut Backoff,
 ) -> Result<Step<OwnedRun<D>>, Error> {
-    if !behind.is_new() && call.duplicates().is_high() {
+    let table = Table::of(pool, records);
+    if table.is_one().is_some() && !behind.is_new() && call.duplicates().is_high() {
         match read(pool, records, &call).await {
             Ok(Some(row)) => return Ok(replayed_from(row, call, leader, &behind).await),
             Ok(None) => {}
@@ -242,10 +240,9 @@ async fn depart<D: Dialect>(
         }
     }
     let running = Running::register(Owner::fresh());
-    let mut call = call;
     let mut tries_left = RETRIES_BEFORE_BODY;
     loop {
-        let tx = match begin(pool, records.begin_statement()).await {
+        let tx = match table.begin(pool, records.begin_statement()).await {
             Ok(tx) => tx,
             // Another writer has the database for itself (SQLite): that too is to be waited for.
             Err(error) if error.kind() == ErrorKind::RetryTransaction => match polling.next() {
@@ -258,6 +255,11 @@ async fn depart<D: Dialect>(
             },
             Err(error) => return Err(leader.fail(call.name(error))),
         };
+        if table.is_one() == Some(false) && leader.lane().alone.is_none() {
+            // Some of those behind may mean another table: all stand in line anew.
+            drop(leader);
+            leader = coalesce::alone(table.lane(call.id()), call.fingerprint());
+        }
         let (tx, back, looked) = look_to_end(tx, records, call, running.owner()).await;
         call = back;
         if !matches!(looked, Ok(Look::Ours)) {

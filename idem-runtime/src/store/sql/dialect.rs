@@ -377,6 +377,16 @@ pub trait Dialect: Watched + SchemaDialect + sealed::Sealed {
         statement: Option<SqlStr>,
     ) -> impl Future<Output = Result<Transaction<'static, Self>, sqlx::Error>> + Send;
 
+    /// Whether the session looks for tables elsewhere than the pool's options say: then one name may mean
+    /// different tables to calls of one pool.
+    #[doc(hidden)]
+    fn looks_elsewhere(
+        _conn: &mut Self::Connection,
+        _pool: &Pool<Self>,
+    ) -> impl Future<Output = Result<bool, sqlx::Error>> + Send {
+        std::future::ready(Ok(false))
+    }
+
     /// Gives a transaction up that was dropped, maybe before a statement in it was answered. What
     /// goes back to the pool can be used.
     #[doc(hidden)]

@@ -19,6 +19,9 @@ pub(crate) const DEFAULT_TABLE: &str = "idem_record";
 /// Where records are kept: table and namespace. Without one, the table `idem_record` that the
 /// connection's search path finds.
 ///
+/// Where one pool serves several schemas and its sessions choose theirs (`SET search_path`, `USE`), name
+/// the table with its schema, or give each tenant a [`namespace`](Self::namespace).
+///
 /// ```
 /// use idem_runtime::store::sql::Records;
 ///

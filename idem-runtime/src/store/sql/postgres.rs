@@ -1,8 +1,8 @@
 //! Postgres.
 //!
 //! The reserving statement takes a transaction-level advisory lock without waiting and inserts only
-//! under it, so a duplicate of a running call learns so at once. One that has asked for a second also
-//! waits inside the database, where two transactions that wait for each other are found.
+//! under it, so a duplicate of a running call learns so at once and never waits inside the database,
+//! and two transactions that reserve two keys in opposite order cannot deadlock.
 //! See `docs/protocol.md`.
 
 pub(crate) mod setup;
@@ -245,6 +245,16 @@ impl Dialect for Postgres {
         statement: Option<SqlStr>,
     ) -> Result<Transaction<'static, Self>, sqlx::Error> {
         Transaction::begin(pool.acquire().await?, statement).await
+    }
+
+    // Set by the connection's options, the role or the database it is the same for all.
+    async fn looks_elsewhere(
+        conn: &mut PgConnection,
+        _pool: &Pool<Self>,
+    ) -> Result<bool, sqlx::Error> {
+        sqlx::query_scalar("SELECT source = 'session' FROM pg_settings WHERE name = 'search_path'")
+            .fetch_one(conn)
+            .await
     }
 
     // A COMMIT of an aborted transaction rolls back and is answered as a success.

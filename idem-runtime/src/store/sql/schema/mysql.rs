@@ -56,9 +56,7 @@ impl SchemaDialect for MySql {
             match run.execute(&mut *conn).await {
                 // Interrupted between the step and its note: the column is there.
                 Err(error) if number(&error) == Some(DUPLICATE_COLUMN) => {}
-                done => {
-                    done?;
-                }
+                done => drop(done?),
             }
         }
         Ok(())
@@ -347,9 +345,7 @@ async fn rights(
             Err(error) if is_denied(&error) => lacks.push(right),
             // Found among the settings.
             Err(error) if number(&error) == Some(READ_ONLY) => {}
-            probe => {
-                probe?;
-            }
+            probe => drop(probe?),
         }
     }
     if !lacks.is_empty() {
