@@ -10,7 +10,9 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use idem::idempotent;
-use idem::steps::{Saga, SagaError, SagaTable, Step, StepError, StepTx, Steps, Undo};
+use idem::steps::{
+    DefinitionError, Saga, SagaError, SagaTable, Step, StepError, StepTx, Steps, Undo,
+};
 use idem::store::sql::LeasedSql;
 use serde::{Deserialize, Serialize};
 use sqlx::Sqlite;
@@ -59,9 +61,9 @@ impl Provider {
 
 /// In the database: committed together with its record.
 async fn reserve(mut step: StepTx<Sqlite, Order, Provider>) -> Result<i64, StepError> {
-    let no = step.input().no;
-    let insert = sqlx::query("INSERT INTO reservation (order_no) VALUES (?)").bind(no);
-    let done = insert.execute(&mut **step.tx()).await?;
+    let (step, tx) = step.split();
+    let insert = sqlx::query("INSERT INTO reservation (order_no) VALUES (?)").bind(step.input().no);
+    let done = insert.execute(&mut **tx).await?;
     Ok(done.last_insert_rowid())
 }
 
@@ -76,7 +78,7 @@ async fn release(
 
 /// Elsewhere: the other side gets a key that is the same in every attempt.
 async fn charge(step: Step<Order, Provider>) -> Result<String, StepError> {
-    let (key, cents) = (step.outside_key(), step.input().cents);
+    let (key, cents) = (step.idempotency_key(), step.input().cents);
     if cents > 100_000 {
         // A decision: this had no effect, and is final.
         return Err(StepError::refused("the card's limit is exceeded"));
@@ -91,7 +93,7 @@ async fn refund(step: Step<Order, Provider>, charge: Undo<String>) -> Result<(),
         Undo::Unknown => println!("  refund of what there may be"),
     }
     step.context()
-        .refund(&step.outside_key(), step.input().cents);
+        .refund(&step.idempotency_key(), step.input().cents);
     Ok(())
 }
 
@@ -107,7 +109,7 @@ async fn confirm(mut step: StepTx<Sqlite, Order, Provider>) -> Result<(), StepEr
     Ok(())
 }
 
-fn placing(pool: &SqlitePool, provider: &Provider) -> Result<Placing, idem::Error> {
+fn placing(pool: &SqlitePool, provider: &Provider) -> Result<Placing, DefinitionError> {
     Steps::named("order.place", provider.clone())
         .step("reserve", reserve, release)
         .outside("charge", charge, refund)

@@ -32,6 +32,8 @@ mod guide {
     struct Lock;
     #[doc = include_str!("../docs/guide/optimistic-lock.md")]
     struct OptimisticLock;
+    #[doc = include_str!("../docs/guide/schema.md")]
+    struct Schema;
     #[doc = include_str!("../docs/guide/state-machine.md")]
     struct StateMachine;
     #[doc = include_str!("../docs/guide/status.md")]

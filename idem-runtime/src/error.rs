@@ -69,7 +69,8 @@ pub enum ErrorKind {
     StoreExhausted,
     /// The database refused the commit, because of a constraint of the caller's own schema.
     CommitRefused,
-    /// The store's schema is missing or not the expected one.
+    /// The store's schema is missing or not the expected one, or the store is set up so that a promise
+    /// would not hold.
     Schema,
     /// The commit was sent and its answer lost.
     CommitUnknown,
@@ -94,6 +95,8 @@ pub enum ErrorKind {
     DuplicateScope,
     /// A row holds a text that is no state of its machine.
     UnknownState,
+    /// A saga has no recorded result of a step of this name: it is misspelt, or comes later.
+    UnknownStep,
     /// The database did not make a transition that is allowed, or made more than one.
     StateNotChanged,
 }
@@ -288,6 +291,7 @@ impl Error {
             | K::OutcomeNotRecordable
             | K::DuplicateScope
             | K::UnknownState
+            | K::UnknownStep
             | K::StateNotChanged => Effect::None,
         }
     }
@@ -327,7 +331,18 @@ impl Error {
             | K::Abandoned
             | K::DuplicateScope
             | K::UnknownState
+            | K::UnknownStep
             | K::StateNotChanged => Retry::Never,
+        }
+    }
+
+    /// What happened, without what it means for the effect: for a text that says that itself.
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn words(&self) -> String {
+        let (what, _) = self.0.kind.text();
+        match &self.0.detail {
+            Some(detail) => format!("{what}: {detail}"),
+            None => what.to_owned(),
         }
     }
 
@@ -453,6 +468,10 @@ impl ErrorKind {
             Self::DuplicateScope => (
                 "two functions have the same operation name",
                 "nothing ran; give one of them another `scope`",
+            ),
+            Self::UnknownStep => (
+                "no step of this name has a recorded result here",
+                "nothing ran; ask for an earlier step of the saga, by its name",
             ),
             Self::UnknownState => (
                 "the row holds a text that is no state of its machine",

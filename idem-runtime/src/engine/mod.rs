@@ -16,7 +16,7 @@ mod call_path;
 #[cfg(feature = "_sqlx")]
 mod circles;
 #[cfg(feature = "_sqlx")]
-mod coalesce;
+pub(crate) mod coalesce;
 mod conclusion;
 mod contract;
 mod driver;

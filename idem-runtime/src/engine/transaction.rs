@@ -177,8 +177,8 @@ async fn look_once<D: Dialect>(
 /// One of the two must give way, and the other one may be waiting in the database.
 fn circle(call: &Call) -> Error {
     call.error(ErrorKind::RetryTransaction).detail(
-        "the transaction that runs this key waits for one that this transaction holds, or for a row \
-         of its: take keys and rows in one order everywhere, the key first",
+        "the transaction that runs this key is itself waiting for a key or a row that this transaction \
+         holds: take keys and rows in one order everywhere, keys first",
     )
 }
 

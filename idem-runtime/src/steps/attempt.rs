@@ -6,11 +6,13 @@ use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::task::Poll;
+use std::time::Duration;
 
 use sqlx::{Pool, SqlStr, Transaction};
 use tokio::sync::Mutex;
 use tokio::time::Instant;
 
+use super::claim::repeating;
 use super::context::StepTx;
 use super::definition::{Body, Boxed};
 use super::error::{StepError, StepErrorKind};
@@ -22,6 +24,9 @@ use super::sql::SagaDialect;
 use super::state::{StepRow, StepState};
 use crate::engine::run_to_end;
 use crate::outcome::Outcome;
+
+/// How long the answer to a rollback is waited for; then it comes to its end in the background.
+const ROLLING_BACK: Duration = Duration::from_secs(5);
 
 /// Why an attempt in a transaction left nothing.
 enum Failed {
@@ -47,7 +52,7 @@ where
             row.result = Some(result);
             row.error = None;
         };
-        match self.in_transaction(&row, false, run, done).await {
+        match self.in_transactions(at, &row, false, run, done).await {
             Ok(()) => Ok(()),
             Err(Failed::Step(error)) => self.failed(row, false, error).await,
             Err(Failed::Broken(broken)) => Err(broken),
@@ -70,10 +75,35 @@ where
             row.error = None;
         };
         let undo = |step| undo(step, &result);
-        match self.in_transaction(&row, true, undo, done).await {
+        match self.in_transactions(at, &row, true, undo, done).await {
             Ok(()) => Ok(()),
             Err(Failed::Step(error)) => self.failed(row, true, error).await,
             Err(Failed::Broken(broken)) => Err(broken),
+        }
+    }
+
+    /// One attempt: what the database gave up for a deadlock or a serialization failure is run again at
+    /// once, and is no attempt of its own, since nothing remains of it.
+    async fn in_transactions<T: Send + 'static>(
+        &mut self,
+        at: usize,
+        row: &StepRow,
+        undo: bool,
+        body: impl Fn(StepTx<D, I, C>) -> Boxed<Result<T, StepError>>,
+        done: impl Fn(&mut StepRow, T),
+    ) -> Result<(), Failed> {
+        let mut pauses = repeating();
+        loop {
+            let failed = match self.in_transaction(at, row, undo, &body, &done).await {
+                Err(Failed::Step(error)) if error.gave_the_transaction_up() => error,
+                other => return other,
+            };
+            let Some(pause) = pauses.next() else {
+                return Err(Failed::Step(failed));
+            };
+            let sleep = tokio::time::sleep(pause);
+            let slept = self.lease.beside(self.since, InDoubt::Stop, sleep).await;
+            slept.map_err(|lost| Failed::Broken(lost.into()))?;
         }
     }
 
@@ -81,11 +111,13 @@ where
     /// or neither.
     async fn in_transaction<T: Send + 'static>(
         &mut self,
+        at: usize,
         row: &StepRow,
         undo: bool,
-        body: impl Fn(StepTx<D, I, C>) -> Boxed<Result<T, StepError>>,
-        done: impl FnOnce(&mut StepRow, T),
+        body: &impl Fn(StepTx<D, I, C>) -> Boxed<Result<T, StepError>>,
+        done: &impl Fn(&mut StepRow, T),
     ) -> Result<(), Failed> {
+        let timeout = self.timeout(at);
         let tx = begin(&self.definition.pool).await;
         let tx = tx.map_err(|error| Failed::Step(error.into()))?;
         let lent = Arc::new(Mutex::new(tx));
@@ -96,25 +128,33 @@ where
         let left_alone = Arc::clone(&step.step.left_alone);
         // The function itself may panic, before there is a future.
         let body: Boxed<_> = match catch_unwind(AssertUnwindSafe(|| body(step))) {
-            Ok(body) if D::DROPPABLE => Box::pin(caught(body)),
-            Ok(body) => Box::pin(run_to_end(caught(body))),
+            Ok(body) if D::DROPPABLE => Box::pin(within(timeout, caught(body))),
+            // It comes to its end in the background, or is dropped there in the end.
+            Ok(body) => {
+                let body = within(timeout.saturating_mul(2), caught(body));
+                Box::pin(within(timeout, run_to_end(body)))
+            }
             Err(payload) => return Err(Failed::Step(StepError::panicked(&*payload))),
         };
         let ran = self.lease.beside(self.since, InDoubt::GoOn, body).await;
         let Ok(tx) = Arc::try_unwrap(lent) else {
-            if ran.is_err() {
-                // It goes on by itself, and is rolled back when it comes to its end.
-                return Err(Failed::Broken(Broken::Lost));
-            }
-            let kept = "the step kept its transaction beyond its end";
-            return Err(Failed::Step(StepError::retry(kept)));
+            // It goes on by itself, and is rolled back when it comes to its end.
+            return Err(match ran {
+                Err(_) => Failed::Broken(Broken::Lost),
+                Ok(Err(error)) => Failed::Step(error),
+                Ok(Ok(_)) => {
+                    let kept = "the step kept its transaction beyond its end";
+                    Failed::Step(StepError::retry(kept))
+                }
+            });
         };
         let tx = tx.into_inner();
         let value = match ran {
             Ok(Ok(value)) => value,
             other => {
                 // Awaited, so that its locks are gone; a connection that cannot roll back is closed.
-                run_to_end(async move { drop(tx.rollback().await) }).await;
+                let rollback = run_to_end(async move { drop(tx.rollback().await) });
+                let _ = tokio::time::timeout(ROLLING_BACK, rollback).await;
                 return Err(match other {
                     Ok(Err(error)) => Failed::Step(error),
                     _ => Failed::Broken(Broken::Lost),
@@ -201,6 +241,7 @@ where
             }
             run(running).await
         });
+        let attempt = within(self.timeout(at), attempt);
         let attempt = self
             .lease
             .beside(self.since, InDoubt::Stop, attempt)
@@ -260,6 +301,7 @@ where
             }
             Ok((result, theirs))
         });
+        let attempt = within(self.timeout(at), attempt);
         let attempt = self
             .lease
             .beside(self.since, InDoubt::Stop, attempt)
@@ -304,6 +346,15 @@ async fn execute<D: SagaDialect>(
     D::execute(tx, &SqlStr::from_static(sql), D::Arguments::default())
         .await
         .map(drop)
+}
+
+/// The attempt; one that takes longer is dropped, and has failed.
+async fn within<T>(
+    timeout: Duration,
+    attempt: impl Future<Output = Result<T, StepError>>,
+) -> Result<T, StepError> {
+    let ended = tokio::time::timeout(timeout, attempt).await;
+    ended.unwrap_or_else(|_| Err(StepError::timed_out(timeout)))
 }
 
 /// The attempt; a panic is an attempt that failed.

@@ -5,12 +5,12 @@ use std::time::Duration;
 
 use sqlx::{Pool, Transaction};
 
-use super::definition::Definition;
+use super::definition::{Definition, Place};
 use super::plan::broken_off;
 use super::sql::{Change, Held, NewOwner, NewSaga, SagaDialect};
-use super::state::{Rest, SagaRow, SagaState, StepRow};
+use super::state::{Cause, Rest, SagaRow, SagaState, Stall, StepRow};
 use super::status::complete;
-use crate::engine::run_to_end;
+use crate::engine::{Backoff, run_to_end};
 use crate::error::{Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
@@ -20,8 +20,8 @@ use crate::store::sql::classify;
 
 /// How long a saga that this build cannot run is left to others.
 const PUT_OFF: Duration = Duration::from_secs(10);
-/// How often a transaction of our own is run again when the database asks for it.
-const TRIES: u32 = 5;
+/// How long a transaction of our own, or of a step, is run again at once when the database asks for it.
+const REPEATING: Duration = Duration::from_secs(10);
 
 /// What it is wanted for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -67,7 +67,7 @@ pub(super) enum Claimed {
     Ours(Held, SagaRow, Vec<StepRow>),
     Not(Look, SagaRow, Vec<StepRow>),
     /// It was begun under a list that is not accepted here.
-    Changed(String),
+    Changed(SagaRow, Vec<StepRow>),
     /// Somebody writes to it at this moment.
     Locked,
     Absent,
@@ -87,11 +87,13 @@ where
 {
     let definition = Arc::clone(definition);
     run_to_end(async move {
-        let mut tries = 0;
+        let mut pauses = repeating();
         loop {
-            tries += 1;
             match try_claim(&definition, id, owner, intent).await {
-                Err(error) if tries < TRIES && error.calls_for_retry() => {}
+                Err(error) if error.calls_for_retry() => match pauses.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(failed::<D>(error)),
+                },
                 other => return other.map_err(failed::<D>),
             }
         }
@@ -112,6 +114,11 @@ async fn try_claim<D: SagaDialect, I, C>(
         tx.rollback().await?;
         return Ok(there.map_or(Claimed::Absent, |_| Claimed::Locked));
     };
+    if row.name != definition.name {
+        // An id of another definition's.
+        tx.rollback().await?;
+        return Ok(Claimed::Absent);
+    }
     let Look::Claim { state, cancelled } = look(&row, intent) else {
         let steps = D::read_steps(&mut tx, texts, id).await?;
         tx.rollback().await?;
@@ -119,10 +126,16 @@ async fn try_claim<D: SagaDialect, I, C>(
         return Ok(Claimed::Not(look(&row, intent), row, steps));
     };
     let order = definition.order(&row.steps);
+    let changed = Stall {
+        cause: Cause::StepsChanged,
+        step: None,
+        error: Some(format!("a build has the steps {}", definition.list())),
+    };
     if order.is_none() && intent == Intent::Resume {
-        D::put_off_saga(&mut tx, texts, id, millis(PUT_OFF)).await?;
+        let steps = D::read_steps(&mut tx, texts, id).await?;
+        D::put_off_saga(&mut tx, texts, id, millis(PUT_OFF), &changed).await?;
         tx.commit().await?;
-        return Ok(Claimed::Changed(row.steps));
+        return Ok(Claimed::Changed(row, steps));
     }
     let new = NewOwner {
         id,
@@ -149,11 +162,13 @@ async fn try_claim<D: SagaDialect, I, C>(
             rest: Some(Rest::Waiting),
             failed_step: None,
             error: None,
+            stall: Some(&changed),
             due_millis: Some(0),
         };
+        let steps = D::read_steps(&mut tx, texts, id).await?;
         D::change_saga(&mut tx, texts, held, rests).await?;
         tx.commit().await?;
-        return Ok(Claimed::Changed(row.steps));
+        return Ok(Claimed::Changed(row, steps));
     };
     let steps = D::read_steps(&mut tx, texts, id).await?;
     let mut steps = complete(&row.steps, steps);
@@ -171,11 +186,11 @@ async fn count_broken_off<D: SagaDialect, I, C>(
     tx: &mut Transaction<'static, D>,
     held: Held,
     state: SagaState,
-    order: &[usize],
+    order: &[Place],
     steps: &mut [StepRow],
 ) -> Result<(), sqlx::Error> {
     let rows = order.iter().zip(steps.iter().cloned());
-    let traits = |(at, row): (&usize, _)| (definition.steps[*at].body.traits(), row);
+    let traits = |(place, row): (&Place, _)| (definition.traits(*place), row);
     let rows: Vec<_> = rows.map(traits).collect();
     let Some(mut row) = broken_off(state, &rows) else {
         return Ok(());
@@ -211,8 +226,8 @@ where
             .unwrap_or((Fingerprint::NONE, bytes::Bytes::new()));
         let steps = definition.list();
         let new = NewSaga {
-            id: saga_id(definition.name, &key),
-            name: definition.name,
+            id: saga_id(&definition.name, &key),
+            name: &definition.name,
             key: &key,
             fingerprint: fingerprint.as_bytes(),
             input: &input,
@@ -220,20 +235,28 @@ where
             owner,
             lease_millis: millis(definition.settings.lease),
         };
-        let mut tries = 0;
+        let mut pauses = repeating();
         loop {
-            tries += 1;
             let done = match begun {
                 Some(_) => D::begin_saga(&mut conn, texts, new).await,
                 None => D::begin_cancelled(&mut conn, texts, new).await,
             };
             match done {
-                Err(error) if tries < TRIES && error.calls_for_retry() => {}
+                Err(error) if error.calls_for_retry() => match pauses.next() {
+                    Some(pause) => tokio::time::sleep(pause).await,
+                    None => return Err(failed::<D>(error)),
+                },
                 other => return other.map_err(failed::<D>),
             }
         }
     })
     .await
+}
+
+/// The pauses before a transaction that the database gave up is run again.
+pub(super) fn repeating() -> Backoff {
+    let (first, longest) = (Duration::from_millis(2), Duration::from_millis(200));
+    Backoff::new(Some(REPEATING), first, longest)
 }
 
 /// Begins a transaction; to its end, since a connection whose `BEGIN` was dropped is of no use.
@@ -261,7 +284,7 @@ pub(super) fn saga_id(name: &str, key: &str) -> RecordId {
 }
 
 /// What the other side is given as the idempotency key of a step, or of its compensation.
-pub(super) fn outside_key(name: &str, key: &str, step: &str, undo: bool) -> RecordId {
+pub(super) fn idempotency_key(name: &str, key: &str, step: &str, undo: bool) -> RecordId {
     let kind = if undo { "undo" } else { "run" };
     RecordId::new("idem.steps", name, &[step, kind], key)
 }
@@ -290,6 +313,7 @@ mod tests {
             fence: 1,
             failed_step: None,
             error: None,
+            stall: None,
             due_in,
         }
     }
@@ -344,8 +368,8 @@ mod tests {
 
     /// The other side keeps these for as long as it likes.
     #[test]
-    fn outside_keys_never_change() {
-        let key = |step, undo| outside_key("order.place", "order:7", step, undo).to_string();
+    fn idempotency_keys_never_change() {
+        let key = |step, undo| idempotency_key("order.place", "order:7", step, undo).to_string();
         assert_eq!(key("charge", false), "0c927b3cea4703584aab38898d1c9133");
         assert_eq!(key("charge", true), "4022019531e859f0e87b222a342b4e20");
         assert_ne!(key("ship", false), key("charge", false));

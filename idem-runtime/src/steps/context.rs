@@ -1,3 +1,5 @@
+//! What a step is run with, and what it leaves.
+
 use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
@@ -24,13 +26,16 @@ impl Results {
     /// The result of a step, by its name.
     ///
     /// # Errors
-    /// [`ErrorKind::OutcomeUndecodable`]: there is no result of that name, or it does not read as
-    /// `R`.
+    /// [`ErrorKind::UnknownStep`]: there is no result of that name. [`ErrorKind::OutcomeUndecodable`]:
+    /// it does not read as `R`.
     pub fn get<R: DeserializeOwned>(&self, step: &str) -> Result<R, Error> {
         let found = self.0.iter().find(|(name, _)| name == base(step));
         let Some((_, result)) = found else {
-            return Err(Error::new(ErrorKind::OutcomeUndecodable)
-                .detail(format!("no step {step:?} has a result here")));
+            let names: Vec<_> = self.0.iter().map(|(name, _)| name.as_str()).collect();
+            return Err(Error::new(ErrorKind::UnknownStep).detail(format!(
+                "asked for {step:?}, there is [{}]",
+                names.join(", ")
+            )));
         };
         outcome::decode_ok(result)
     }
@@ -47,7 +52,7 @@ impl fmt::Debug for Results {
 pub struct Step<I, C = ()> {
     pub(super) saga: Arc<Life<I, C>>,
     pub(super) earlier: Results,
-    pub(super) outside_key: RecordId,
+    pub(super) idempotency_key: RecordId,
     pub(super) fence: Fence,
     pub(super) attempt: u32,
     pub(super) left_alone: Arc<AtomicBool>,
@@ -90,8 +95,8 @@ impl<I, C> Step<I, C> {
     /// The idempotency key for the other side: 32 hexadecimal digits, the same in every attempt of
     /// this step of this saga, in every process, and another one for its compensation.
     #[must_use]
-    pub fn outside_key(&self) -> String {
-        self.outside_key.to_string()
+    pub fn idempotency_key(&self) -> String {
+        self.idempotency_key.to_string()
     }
 
     /// Higher in every later run of the saga. Hand it to the other side, and let it refuse a lower
@@ -105,7 +110,7 @@ impl<I, C> Step<I, C> {
     /// an earlier one that is somebody else's. The step is done when it returns its result, and is not
     /// undone. Without this a step that is done counts as this saga's, and is. A question
     /// ([`outside_with_ask`](super::Steps::outside_with_ask)) that finds such an effect says so too.
-    pub fn leave_alone(&self) {
+    pub fn skip_compensation(&self) {
         self.left_alone.store(true, Ordering::SeqCst);
     }
 
@@ -138,6 +143,25 @@ impl<D: SagaDialect, I, C> StepTx<D, I, C> {
     /// The transaction.
     pub fn tx(&mut self) -> &mut Transaction<'static, D> {
         &mut self.tx
+    }
+
+    /// The rest and the transaction, borrowed apart: for a statement that binds the input.
+    ///
+    /// ```
+    /// # #[cfg(feature = "sqlite")]
+    /// # mod example {
+    /// # use idem_runtime::steps::{StepError, StepTx};
+    /// # pub struct Customer { name: String }
+    /// async fn register(mut step: StepTx<sqlx::Sqlite, Customer>) -> Result<i64, StepError> {
+    ///     let (step, tx) = step.split();
+    ///     let insert = "INSERT INTO customer (name) VALUES (?) RETURNING id";
+    ///     let id = sqlx::query_scalar(insert).bind(&step.input().name);
+    ///     Ok(id.fetch_one(&mut **tx).await?)
+    /// }
+    /// # }
+    /// ```
+    pub fn split(&mut self) -> (&Step<I, C>, &mut Transaction<'static, D>) {
+        (&self.step, &mut self.tx)
     }
 }
 

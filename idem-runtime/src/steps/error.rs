@@ -1,8 +1,12 @@
+//! What goes wrong with a step, a saga, or its definition.
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
 
+use super::state::Cause;
 use crate::error::{Effect, Error, ErrorKind, Retry};
+use crate::retry::Retryable as _;
 
 type Source = Box<dyn StdError + Send + Sync + 'static>;
 
@@ -14,6 +18,7 @@ type Source = Box<dyn StdError + Send + Sync + 'static>;
 #[must_use = "a step that failed says so by returning its error"]
 pub struct StepError {
     pub(super) kind: StepErrorKind,
+    pub(super) cause: Cause,
     source: Source,
 }
 
@@ -25,6 +30,9 @@ pub(super) enum StepErrorKind {
     /// No attempt helps before somebody has done something.
     Stuck,
 }
+
+/// What is said of an attempt of which nothing else is known.
+pub(super) const INTERRUPTED: &str = "its process was gone before it came to its end";
 
 impl StepError {
     /// It is refused for good, and **had no effect**: the steps before it are compensated, this one
@@ -59,13 +67,48 @@ impl StepError {
         Self { kind, ..self }
     }
 
-    pub(super) fn stuck(error: impl Into<Source>) -> Self {
-        Self::new(StepErrorKind::Stuck, error)
+    pub(super) fn stuck(cause: Cause, error: impl Into<Source>) -> Self {
+        Self {
+            cause,
+            ..Self::new(StepErrorKind::Stuck, error)
+        }
+    }
+
+    pub(super) fn timed_out(timeout: Duration) -> Self {
+        Self {
+            cause: Cause::TimedOut,
+            ..Self::retry(format!("it took longer than its time-out of {timeout:?}"))
+        }
+    }
+
+    /// Whether the database gave the step's transaction up: nothing of it remains, and it may succeed
+    /// at once.
+    pub(super) fn gave_the_transaction_up(&self) -> bool {
+        self.kind == StepErrorKind::Retry && self.source.calls_for_retry()
+    }
+
+    /// Whether the step had its effect. In a transaction that is rolled back with it there was none.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self.kind {
+            StepErrorKind::Refused => Effect::None,
+            StepErrorKind::Unknown | StepErrorKind::Retry | StepErrorKind::Stuck => Effect::Unknown,
+        }
+    }
+
+    /// Whether the saga tries it again by itself.
+    #[must_use]
+    pub fn retry_advice(&self) -> Retry {
+        match self.kind {
+            StepErrorKind::Retry => Retry::Later(None),
+            StepErrorKind::Refused | StepErrorKind::Unknown | StepErrorKind::Stuck => Retry::Never,
+        }
     }
 
     fn new(kind: StepErrorKind, error: impl Into<Source>) -> Self {
         Self {
             kind,
+            cause: Cause::AttemptFailed,
             source: error.into(),
         }
     }
@@ -78,10 +121,10 @@ impl StepError {
 
     /// As it is kept for people: the error with its causes.
     pub(super) fn text(&self) -> String {
-        let mut text = self.source.to_string();
+        let mut text = words(self.source.as_ref());
         let mut cause = self.source.source();
         while let Some(error) = cause {
-            let next = error.to_string();
+            let next = words(error);
             // Many errors show their cause themselves.
             if !text.contains(&next) {
                 text.push_str(": ");
@@ -91,6 +134,12 @@ impl StepError {
         }
         kept_text(&text)
     }
+}
+
+/// An error of the framework also says what it means for the effect of a call: here the saga says it.
+fn words(error: &(dyn StdError + 'static)) -> String {
+    let ours = error.downcast_ref::<Error>();
+    ours.map_or_else(|| error.to_string(), Error::words)
 }
 
 /// A text as it is kept for people: Postgres takes no NUL, and nobody reads a book.
@@ -122,7 +171,17 @@ impl From<Error> for StepError {
             Retry::Never => StepErrorKind::Stuck,
             Retry::Later(_) | Retry::NewTransaction => StepErrorKind::Retry,
         };
-        Self::new(kind, error)
+        let cause = match error.kind() {
+            ErrorKind::OutcomeNotRecordable
+            | ErrorKind::OutcomeTooLarge
+            | ErrorKind::OutcomeUndecodable
+            | ErrorKind::UnknownStep => Cause::ResultUnusable,
+            _ => Cause::AttemptFailed,
+        };
+        Self {
+            cause,
+            ..Self::new(kind, error)
+        }
     }
 }
 
@@ -142,14 +201,18 @@ pub struct Failure {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Unfinished {
-    /// The step whose last attempt failed.
-    pub step: String,
-    /// Whether it was its compensation that failed.
+    /// The step that keeps it; `None`: no step was begun.
+    pub step: Option<String>,
+    /// Whether it is its compensation.
     pub compensation: bool,
-    /// How many attempts were made.
+    /// How many attempts were made of it.
     pub attempts: u32,
-    /// The last attempt's error, in words.
+    /// Why it does not go on.
+    pub cause: Cause,
+    /// The same in words: the last attempt's error.
     pub error: String,
+    /// What remains of the saga at this moment.
+    pub effect: Effect,
     /// When it is tried again; `None`: not before somebody asks for it.
     pub again_in: Option<Duration>,
 }
@@ -166,9 +229,11 @@ pub enum SagaError {
     /// [`Saga::retry_stuck`](super::Saga::retry_stuck),
     /// [`Saga::resolve_undone`](super::Saga::resolve_undone) or [`Saga::cancel`](super::Saga::cancel).
     Stuck(Unfinished),
-    /// It was begun under another list of steps; nothing was run.
+    /// It was begun under another list of steps; this call has run nothing.
     #[non_exhaustive]
     StepsChanged {
+        /// What remains of the saga at this moment.
+        effect: Effect,
         /// The list it was begun under.
         stored: Vec<String>,
         /// The list of this build.
@@ -176,6 +241,14 @@ pub enum SagaError {
     },
     /// It has completed, and is not cancelled any more.
     Completed,
+    /// The input cannot be stored and read back as the same value; nothing was recorded or run.
+    #[non_exhaustive]
+    InputNotRecordable {
+        /// What is wrong with it.
+        error: String,
+    },
+    /// No saga of this definition has this id.
+    NotFound,
     /// An error of the framework: in progress, another input, a lease that was lost, a database that
     /// cannot be used.
     Idem(Error),
@@ -186,9 +259,10 @@ impl SagaError {
     #[must_use]
     pub fn effect(&self) -> Effect {
         match self {
-            Self::Compensated(_) => Effect::None,
+            Self::Compensated(_) | Self::InputNotRecordable { .. } | Self::NotFound => Effect::None,
             Self::Completed => Effect::Done,
-            Self::Waiting(_) | Self::Stuck(_) | Self::StepsChanged { .. } => Effect::Unknown,
+            Self::Waiting(left) | Self::Stuck(left) => left.effect,
+            Self::StepsChanged { effect, .. } => *effect,
             Self::Idem(error) => error.effect(),
         }
     }
@@ -198,9 +272,12 @@ impl SagaError {
     pub fn retry(&self) -> Retry {
         match self {
             Self::Waiting(left) => Retry::Later(left.again_in),
-            Self::Compensated(_) | Self::Stuck(_) | Self::StepsChanged { .. } | Self::Completed => {
-                Retry::Never
-            }
+            Self::Compensated(_)
+            | Self::Stuck(_)
+            | Self::StepsChanged { .. }
+            | Self::Completed
+            | Self::InputNotRecordable { .. }
+            | Self::NotFound => Retry::Never,
             Self::Idem(error) => error.retry(),
         }
     }
@@ -227,13 +304,22 @@ impl fmt::Display for Failure {
 
 impl fmt::Display for Unfinished {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (attempts, error) = (self.attempts, &self.error);
+        let Some(step) = &self.step else {
+            return f.write_str(error);
+        };
         let of = if self.compensation {
             "the compensation of step"
         } else {
             "step"
         };
-        let (step, attempts, error) = (&self.step, self.attempts, &self.error);
-        write!(f, "{of} {step} failed (attempt {attempts}): {error}")
+        match (self.cause, attempts) {
+            (Cause::WorkerStopped, _) => write!(f, "{of} {step} is next: {error}"),
+            (Cause::EffectUnknown | Cause::CompensationMissing, _) | (_, 0) => {
+                write!(f, "{of} {step} cannot be run: {error}")
+            }
+            _ => write!(f, "{of} {step} failed (attempt {attempts}): {error}"),
+        }
     }
 }
 
@@ -246,21 +332,34 @@ impl fmt::Display for SagaError {
             ),
             Self::Waiting(left) => write!(
                 f,
-                "the saga waits: {left} (effect: unknown; it is tried again later, ask with the \
-                 same key)"
+                "the saga waits: {left} (effect: {}; it is tried again later, ask with the same key)",
+                effect(left.effect)
             ),
             Self::Stuck(left) => write!(
                 f,
-                "the saga is stuck: {left} (effect: unknown; look at it, then retry, resolve or \
-                 cancel it)"
+                "the saga is stuck: {left} (effect: {}; look at it, then retry, resolve or cancel it)",
+                effect(left.effect)
             ),
-            Self::StepsChanged { stored, current } => write!(
+            Self::StepsChanged {
+                effect: remains,
+                stored,
+                current,
+            } => write!(
                 f,
-                "the saga was begun under the steps [{}], this build has [{}] (nothing was run; \
-                 run a build that has those steps, or accept the list)",
+                "the saga was begun under the steps [{}], this build has [{}] (effect: {}; this call \
+                 has run nothing; run a build that has those steps, or accept the list)",
                 stored.join(", "),
-                current.join(", ")
+                current.join(", "),
+                effect(*remains)
             ),
+            Self::InputNotRecordable { error } => write!(
+                f,
+                "the input cannot be stored and read back as the same value: {error} (effect: none; \
+                 nothing was recorded; change the input's type)"
+            ),
+            Self::NotFound => {
+                f.write_str("no saga of this definition has this id (effect: none; look for it)")
+            }
             Self::Completed => f.write_str(
                 "the saga has completed (effect: done; undoing it is a new intent with a key of its \
                  own)",
@@ -284,3 +383,45 @@ impl From<Error> for SagaError {
         Self::Idem(error)
     }
 }
+
+fn effect(effect: Effect) -> &'static str {
+    match effect {
+        Effect::None => "none",
+        Effect::Done => "done",
+        Effect::Unknown => "unknown",
+    }
+}
+
+/// A definition that makes no sense; nothing was run.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DefinitionError(String);
+
+impl DefinitionError {
+    pub(super) fn new(text: impl Into<String>) -> Self {
+        Self(text.into())
+    }
+
+    /// Always [`Effect::None`].
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        Effect::None
+    }
+
+    /// Always [`Retry::Never`].
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
+
+impl fmt::Display for DefinitionError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let text = &self.0;
+        write!(
+            f,
+            "the saga's definition is not valid: {text} (effect: none; correct it)"
+        )
+    }
+}
+
+impl StdError for DefinitionError {}

@@ -1,4 +1,7 @@
+//! The lease of a saga that is run, and its renewal.
+
 use std::future::Future;
+use std::sync::Arc;
 use std::time::Duration;
 
 use sqlx::{Pool, SqlStr};
@@ -24,6 +27,8 @@ pub(super) enum InDoubt {
 /// A lease, and how it is renewed.
 #[derive(Clone, Debug)]
 pub(super) struct Lease<D: SagaDialect> {
+    /// The definition's name, for the log.
+    pub(super) name: Arc<str>,
     pub(super) pool: Pool<D>,
     pub(super) renew: SqlStr,
     pub(super) held: Held,
@@ -73,7 +78,7 @@ impl<D: SagaDialect> Lease<D> {
                 }
             }
         }
-        tracing::warn!(saga = %self.held.id, fence = self.held.fence, "the saga's lease was lost");
+        tracing::warn!(saga = &*self.name, id = %self.held.id, fence = self.held.fence, "the saga's lease was lost");
     }
 
     /// Extends the lease; `false`: it has another owner, or none.

@@ -20,28 +20,40 @@
 //! See [`Steps`] for an example, and `docs/guide/steps.md`.
 
 mod attempt;
+mod builder;
 mod claim;
 mod context;
 mod definition;
 mod error;
+mod filter;
 mod lease;
 mod list;
+mod operate;
+mod options;
 mod plan;
 mod record;
+mod reference;
 mod retries;
 mod runner;
 mod saga;
 mod sql;
+mod stall;
 mod state;
 mod status;
+mod stop;
 mod worker;
 
+pub use builder::Steps;
 pub use context::{Results, Step, StepTx, Undo};
-pub use definition::Steps;
-pub use error::{Failure, SagaError, StepError, Unfinished};
+pub use error::{DefinitionError, Failure, SagaError, StepError, Unfinished};
+pub use filter::{SagaFilter, SagaSummary};
+pub use options::{DEFAULT_STEP_TIMEOUT, StepOptions};
+pub use reference::SagaRef;
 pub use retries::Retries;
 pub use saga::Saga;
 pub use sql::{SagaDialect, SagaTable};
-pub use state::{Rest, SagaState, StepState};
+pub use state::{Cause, Rest, SagaState, StepState};
 pub use status::{SagaStatus, StepStatus};
-pub use worker::{Resumed, Worker};
+pub use worker::{DEFAULT_CONCURRENCY, DEFAULT_GRACE, Resumed, Worker};
+
+pub use crate::operation::KeyText;

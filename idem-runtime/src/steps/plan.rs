@@ -1,6 +1,7 @@
 //! What is next, from what is recorded. No I/O.
 
-use super::state::{SagaState, StepRow, StepState};
+use super::error::INTERRUPTED;
+use super::state::{Cause, SagaState, StepRow, StepState};
 
 /// What there is of a step in the definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -9,6 +10,8 @@ pub(super) struct Traits {
     pub(super) outside: bool,
     /// It has a compensation.
     pub(super) undo: bool,
+    /// It had one when the saga was begun.
+    pub(super) had_undo: bool,
 }
 
 /// What to undo.
@@ -26,6 +29,8 @@ pub(super) enum Next {
     Run(usize),
     /// Run the compensation of this step.
     Undo(usize, Effect),
+    /// This step, or its compensation, cannot be run by this build; a person has to decide.
+    Stuck { at: usize, undo: bool, cause: Cause },
     /// Nothing is left to do.
     End(SagaState),
 }
@@ -37,22 +42,41 @@ pub(super) fn next(state: SagaState, steps: &[(Traits, StepRow)]) -> Next {
             let open = steps
                 .iter()
                 .position(|(_, row)| row.state != StepState::Done);
-            open.map_or(Next::End(SagaState::Completed), Next::Run)
+            open.map_or(Next::End(SagaState::Completed), |at| {
+                let (traits, row) = &steps[at];
+                if may_have_happened(row) && !traits.outside {
+                    // Run in a transaction it would happen a second time.
+                    let cause = Cause::EffectUnknown;
+                    return Next::Stuck {
+                        at,
+                        undo: false,
+                        cause,
+                    };
+                }
+                Next::Run(at)
+            })
         }
         SagaState::Compensating => {
             let left = steps.iter().enumerate().rev();
             let undo = left.filter_map(|(at, (traits, row))| Some((at, to_undo(*traits, row)?)));
             let last = undo.take(1).next();
             last.map_or(Next::End(SagaState::Compensated), |(at, effect)| {
-                Next::Undo(at, effect)
+                let traits = steps[at].0;
+                let stuck = |cause| Next::Stuck {
+                    at,
+                    undo: true,
+                    cause,
+                };
+                match effect {
+                    _ if !traits.undo => stuck(Cause::CompensationMissing),
+                    Effect::Unknown if !traits.outside => stuck(Cause::EffectUnknown),
+                    effect => Next::Undo(at, effect),
+                }
             })
         }
         ended => Next::End(ended),
     }
 }
-
-/// What is said of an attempt of which nothing else is known.
-pub(super) const NO_END: &str = "its process was gone before it came to its end";
 
 /// The row, with one attempt more, of what the owner before was at: it is gone and has let nothing go.
 /// An attempt outside is counted where it is recorded as begun; one in a transaction leaves no trace of
@@ -61,7 +85,7 @@ pub(super) fn broken_off(state: SagaState, steps: &[(Traits, StepRow)]) -> Optio
     let (at, undo) = match next(state, steps) {
         Next::Run(at) => (at, false),
         Next::Undo(at, _) => (at, true),
-        Next::End(_) => return None,
+        Next::Stuck { .. } | Next::End(_) => return None,
     };
     let (traits, row) = steps.get(at)?;
     if traits.outside {
@@ -74,20 +98,24 @@ pub(super) fn broken_off(state: SagaState, steps: &[(Traits, StepRow)]) -> Optio
     } else {
         row.attempts = row.attempts.saturating_add(1);
     }
-    row.error = Some(NO_END.to_owned());
+    row.error = Some(INTERRUPTED.to_owned());
     Some(row)
 }
 
+/// Whether an attempt may have had its effect that is not recorded. A transactional step never leaves
+/// such a row: it is unknown whatever kind the step is of now.
+fn may_have_happened(row: &StepRow) -> bool {
+    row.state == StepState::Started || (row.state == StepState::Failed && row.unknown)
+}
+
 fn to_undo(traits: Traits, row: &StepRow) -> Option<Effect> {
-    if !traits.undo {
-        return None;
-    }
+    let declared = traits.undo || traits.had_undo;
     match row.state {
         StepState::Pending | StepState::Compensated => None,
-        StepState::Done => (!row.left_alone).then_some(Effect::Done),
-        // In a transaction that did not commit there was no effect.
-        StepState::Started => traits.outside.then_some(Effect::Unknown),
-        StepState::Failed => (traits.outside && row.unknown).then_some(Effect::Unknown),
+        StepState::Done => (declared && !row.left_alone).then_some(Effect::Done),
+        StepState::Started | StepState::Failed => {
+            (declared && may_have_happened(row)).then_some(Effect::Unknown)
+        }
         StepState::Compensating | StepState::CompensationFailed => Some(match row.result {
             Some(_) => Effect::Done,
             None => Effect::Unknown,
@@ -121,11 +149,15 @@ mod tests {
     }
 
     fn outside(row: StepRow) -> (Traits, StepRow) {
-        let traits = Traits {
-            outside: true,
-            undo: true,
-        };
-        (traits, row)
+        (declared(true, true), row)
+    }
+
+    fn declared(outside: bool, undo: bool) -> Traits {
+        Traits {
+            outside,
+            undo,
+            had_undo: undo,
+        }
     }
 
     #[test]
@@ -152,12 +184,12 @@ mod tests {
         for (state, unknown, result, outside, expected) in [
             (S::Pending, false, false, true, None),
             (S::Started, false, false, true, Some(Effect::Unknown)),
-            (S::Started, false, false, false, None),
+            (S::Started, false, false, false, Some(Effect::Unknown)),
             (S::Done, false, true, true, Some(Effect::Done)),
             (S::Done, false, true, false, Some(Effect::Done)),
             (S::Failed, false, false, true, None),
             (S::Failed, true, false, true, Some(Effect::Unknown)),
-            (S::Failed, true, false, false, None),
+            (S::Failed, true, false, false, Some(Effect::Unknown)),
             (S::Compensating, false, true, true, Some(Effect::Done)),
             (S::Compensating, true, false, true, Some(Effect::Unknown)),
             (S::CompensationFailed, false, true, true, Some(Effect::Done)),
@@ -171,21 +203,54 @@ mod tests {
             (S::Compensated, false, true, true, None),
         ] {
             let row = row(state, unknown, result);
-            let traits = Traits {
-                outside,
-                undo: true,
-            };
             assert_eq!(
-                to_undo(traits, &row),
+                to_undo(declared(outside, true), &row),
                 expected,
                 "{row:?} outside: {outside}"
             );
-            let without = Traits {
+            let begun = matches!(state, S::Compensating | S::CompensationFailed);
+            let without = to_undo(declared(outside, false), &row);
+            assert_eq!(without, expected.filter(|_| begun), "{row:?}");
+        }
+    }
+
+    #[test]
+    fn what_a_changed_declaration_cannot_tell_is_stuck_and_never_nothing() {
+        use StepState as S;
+        let unknown = [(S::Started, false), (S::Started, true), (S::Failed, true)];
+        for (state, unknown) in unknown {
+            let steps = [(declared(false, true), row(state, unknown, false))];
+            let stuck = |undo| Next::Stuck {
+                at: 0,
+                undo,
+                cause: Cause::EffectUnknown,
+            };
+            assert_eq!(next(SagaState::Compensating, &steps), stuck(true));
+            if state == S::Started {
+                assert_eq!(next(SagaState::Running, &steps), stuck(false));
+            }
+        }
+        for (outside, state) in [(true, S::Started), (true, S::Done), (false, S::Done)] {
+            let traits = Traits {
                 outside,
                 undo: false,
+                had_undo: true,
             };
-            assert_eq!(to_undo(without, &row), None);
+            let steps = [(traits, row(state, false, state == S::Done))];
+            let missing = Next::Stuck {
+                at: 0,
+                undo: true,
+                cause: Cause::CompensationMissing,
+            };
+            assert_eq!(next(SagaState::Compensating, &steps), missing);
         }
+        // The other way round: a transactional step leaves no doubt behind.
+        let mut tried = row(S::Pending, false, false);
+        tried.attempts = 3;
+        let steps = [outside(row(S::Done, false, true)), outside(tried)];
+        assert_eq!(next(SagaState::Running, &steps), Next::Run(1));
+        let undo = Next::Undo(0, Effect::Done);
+        assert_eq!(next(SagaState::Compensating, &steps), undo);
     }
 
     #[test]
@@ -220,13 +285,7 @@ mod tests {
 
     #[test]
     fn what_a_dead_owner_was_at_is_counted_once() {
-        let inside = |row| {
-            let traits = Traits {
-                outside: false,
-                undo: true,
-            };
-            (traits, row)
-        };
+        let inside = |row| (declared(false, true), row);
         let done = || inside(row(StepState::Done, false, true));
         let mut failed = row(StepState::Pending, false, false);
         failed.attempts = 2;
@@ -235,7 +294,7 @@ mod tests {
         assert_eq!((counted.state, counted.attempts), (StepState::Pending, 3));
         assert_eq!(
             (counted.undo_attempts, counted.error.as_deref()),
-            (0, Some(NO_END))
+            (0, Some(INTERRUPTED))
         );
 
         let counted = broken_off(SagaState::Compensating, &[done()]).unwrap();

@@ -7,7 +7,7 @@ use sqlx::{SqlStr, Transaction};
 
 use super::claim::millis;
 use super::sql::{Change, Held, NewOwner, SagaDialect, Texts};
-use super::state::{Rest, SagaRow, SagaState, StepRow};
+use super::state::{Rest, SagaRow, SagaState, Stall, StepRow};
 use crate::store::sql::refuses_commit;
 
 /// What is written.
@@ -26,7 +26,7 @@ pub(super) enum SagaNote {
         error: String,
     },
     /// Nobody runs it until then, or until somebody asks for it.
-    Rest(Rest, Option<Duration>),
+    Rest(Rest, Option<Duration>, Stall),
     End(SagaState),
 }
 
@@ -34,7 +34,7 @@ impl Note {
     /// Whether the saga's row shows that it was written: then it is not held any more.
     pub(super) fn let_go(&self, saga: &SagaRow) -> bool {
         match &self.saga {
-            Some(SagaNote::Rest(rest, _)) => saga.rest == Some(*rest),
+            Some(SagaNote::Rest(rest, ..)) => saga.rest == Some(*rest),
             Some(SagaNote::End(state)) => saga.state == *state,
             Some(SagaNote::Compensate { .. }) | None => false,
         }
@@ -126,11 +126,12 @@ async fn write<D: SagaDialect>(
                 rest: None,
                 failed_step: Some(step),
                 error: Some(error),
+                stall: None,
                 due_millis: Some(millis(lease)),
             };
             D::change_saga(tx, texts, held, change).await?
         }
-        Some(SagaNote::Rest(rest, due)) => {
+        Some(SagaNote::Rest(rest, due, stall)) => {
             let saga = D::read_saga(tx, texts, held.id, false).await?;
             let Some(saga) = saga else { return Ok(false) };
             let change = Change {
@@ -138,6 +139,7 @@ async fn write<D: SagaDialect>(
                 rest: Some(*rest),
                 failed_step: None,
                 error: None,
+                stall: Some(stall),
                 due_millis: due.map(millis),
             };
             D::change_saga(tx, texts, held, change).await?

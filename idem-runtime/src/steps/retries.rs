@@ -1,3 +1,5 @@
+//! How often what failed is tried again, and when.
+
 use std::time::Duration;
 
 use crate::engine::Backoff;
@@ -14,7 +16,8 @@ pub struct Retries {
 }
 
 impl Default for Retries {
-    /// Three attempts with pauses of 50 ms to 1 s; then one at a time, after 1 s to 5 min; 20 in all.
+    /// Three attempts with pauses of 50 ms to 1 s; then one at a time, after 1 s, doubled up to 5 min;
+    /// 20 in all, so that the last one is made 25 to 50 minutes after the first.
     fn default() -> Self {
         Self {
             at_once: 3,
@@ -26,7 +29,8 @@ impl Default for Retries {
 }
 
 impl Retries {
-    /// So many attempts in one go, the first one included; at least one is made.
+    /// So many attempts follow each other at once, the first one included, before the saga is left to a
+    /// worker; at least one is made.
     #[must_use]
     pub fn at_once(mut self, attempts: u32) -> Self {
         self.at_once = attempts;
@@ -41,8 +45,9 @@ impl Retries {
         self
     }
 
-    /// When the attempts in one go are used up the saga is left to a [`Worker`](super::Worker) for
-    /// `first`, doubled each time up to `longest`, likewise shortened.
+    /// When the attempts at once are used up the saga is left to a [`Worker`](super::Worker), which makes
+    /// one attempt at a time: after `first`, doubled each time up to `longest`, likewise shortened. How
+    /// many were made is kept with the step, so that the pauses grow from process to process.
     #[must_use]
     pub fn later(mut self, first: Duration, longest: Duration) -> Self {
         self.later = (first, longest);
@@ -51,7 +56,9 @@ impl Retries {
 
     /// After so many attempts the saga is stuck and needs a person
     /// ([`Saga::retry_stuck`](super::Saga::retry_stuck)). An attempt whose process did not survive it,
-    /// or whose future was dropped, counts as well.
+    /// or whose future was dropped, counts as well. A transactional step that the database gave up for
+    /// a deadlock or a serialization failure is run again at once and does not count, for ten seconds
+    /// at a time.
     #[must_use]
     pub fn in_all(mut self, attempts: u32) -> Self {
         self.in_all = attempts;
@@ -63,19 +70,18 @@ impl Retries {
         all >= self.in_all.max(1)
     }
 
-    /// What follows an attempt that failed and may be repeated: `here` of them were made in this go,
-    /// `all` since the step began.
-    pub(super) fn after(&self, here: u32, all: u32) -> Then {
+    /// What follows an attempt that failed and may be repeated: `all` of them count.
+    pub(super) fn after(&self, all: u32) -> Then {
         if self.are_used_up(all) {
             return Then::Stuck;
         }
-        if here < self.at_once {
+        if all < self.at_once {
             let (first, longest) = self.pauses;
-            return Then::Again(jittered(doubled(first, here.saturating_sub(1), longest)));
+            return Then::Again(jittered(doubled(first, all.saturating_sub(1), longest)));
         }
         let (first, longest) = self.later;
-        let goes = all / self.at_once.max(1);
-        Then::Later(jittered(doubled(first, goes.saturating_sub(1), longest)))
+        let times = all - self.at_once.max(1).min(all);
+        Then::Later(jittered(doubled(first, times, longest)))
     }
 }
 
@@ -115,21 +121,40 @@ mod tests {
             }
             Then::Stuck => panic!("stuck"),
         };
-        assert!(matches!(retries.after(1, 1), Then::Again(_)));
-        within(retries.after(1, 1), 5, 10);
-        assert!(matches!(retries.after(2, 2), Then::Later(_)));
-        within(retries.after(2, 2), 500, 1000);
-        within(retries.after(2, 4), 1000, 2000);
-        within(retries.after(2, 6), 1500, 3000);
-        assert_eq!(retries.after(1, 7), Then::Stuck);
+        assert!(matches!(retries.after(1), Then::Again(_)));
+        within(retries.after(1), 5, 10);
+        assert!(matches!(retries.after(2), Then::Later(_)));
+        within(retries.after(2), 500, 1000);
+        within(retries.after(3), 1000, 2000);
+        within(retries.after(4), 1500, 3000);
+        assert_eq!(retries.after(7), Then::Stuck);
+    }
+
+    #[tokio::test]
+    async fn the_default_outlasts_half_an_hour_of_an_outage() {
+        let retries = Retries::default();
+        let mut longest = Duration::ZERO;
+        for made in 1..20 {
+            match retries.after(made) {
+                Then::Again(pause) => assert!(made < 3 && pause <= Duration::from_secs(1)),
+                Then::Later(pause) => {
+                    assert!(made >= 3);
+                    let full = Duration::from_secs(1 << (made - 3).min(9));
+                    let full = full.min(Duration::from_secs(300));
+                    assert!(pause >= full / 2 && pause <= full, "{made}: {pause:?}");
+                    longest += full;
+                }
+                Then::Stuck => panic!("stuck after {made}"),
+            }
+        }
+        assert_eq!(retries.after(20), Then::Stuck);
+        assert_eq!(longest, Duration::from_secs(511 + 8 * 300));
     }
 
     #[tokio::test]
     async fn no_number_of_attempts_overflows() {
         let retries = Retries::default().at_once(0).in_all(u32::MAX);
-        assert!(matches!(
-            retries.after(u32::MAX - 1, u32::MAX - 1),
-            Then::Later(_)
-        ));
+        assert!(matches!(retries.after(u32::MAX - 1), Then::Later(_)));
+        assert!(matches!(retries.after(0), Then::Later(_)));
     }
 }

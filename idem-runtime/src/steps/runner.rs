@@ -6,18 +6,20 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::time::Instant;
 
-use super::claim::{failed, outside_key, transaction};
+use super::claim::{failed, idempotency_key, repeating, transaction};
 use super::context::{Life, Results, Step};
-use super::definition::{Body, Definition};
-use super::error::{Failure, SagaError, StepError, StepErrorKind, Unfinished};
-use super::lease::{InDoubt, Lease, Lost};
-use super::list::base;
-use super::plan::{Effect, NO_END, Next, Traits, next};
+use super::definition::{Body, Definition, Place};
+use super::error::{Failure, SagaError, StepError};
+use super::lease::{Lease, Lost};
+use super::list::{Entry, base};
+use super::plan::{Effect, Next, Traits, next};
 use super::record::{Found, Note, SagaNote, Undone, reclaim, write_and_commit};
-use super::retries::Then;
+use super::retries::Retries;
 use super::sql::{Held, SagaDialect};
-use super::state::{Rest, SagaRow, SagaState, StepRow, StepState};
-use super::status::{complete, count, failure};
+use super::stall::{undecidable, unreadable};
+use super::state::{SagaRow, SagaState, StepRow};
+use super::status::{complete, failure, remaining};
+use super::stop::Stop;
 use crate::engine::{Backoff, run_to_end};
 use crate::error::{Error, ErrorKind};
 use crate::outcome::{self, Outcome};
@@ -27,8 +29,6 @@ use crate::retry::Retryable as _;
 /// How long a transaction whose end is in doubt is asked after.
 const ASKING: Duration = Duration::from_secs(10);
 const TRIES: u32 = 5;
-/// How long a saga whose input does not read here is left to others.
-const PUT_OFF: Duration = Duration::from_secs(10);
 
 /// Why a run did not come to its end.
 pub(super) enum Broken {
@@ -54,15 +54,14 @@ pub(super) struct Runner<D: SagaDialect, I, C> {
     pub(super) definition: Arc<Definition<D, I, C>>,
     pub(super) lease: Lease<D>,
     pub(super) life: Arc<Life<I, C>>,
-    state: SagaState,
-    failure: Failure,
+    pub(super) state: SagaState,
+    pub(super) failure: Failure,
     /// The definition's step at each place of the list the saga was begun under.
-    order: Vec<usize>,
+    order: Vec<Place>,
     pub(super) rows: Vec<StepRow>,
     /// When the last request that extended the lease was sent.
     pub(super) since: Instant,
-    /// What is being tried, and how often it was in this go.
-    go: Option<(Next, u32)>,
+    stop: Stop,
 }
 
 impl<D, I, C> Runner<D, I, C>
@@ -78,8 +77,11 @@ where
         saga: SagaRow,
         rows: Vec<StepRow>,
         since: Instant,
+        stop: Stop,
     ) -> Result<Self, Broken> {
+        let rows = complete(&saga.steps, rows);
         let lease = Lease {
+            name: definition.name.as_str().into(),
             pool: definition.pool.clone(),
             renew: definition.table.texts::<D>().renew.clone(),
             held,
@@ -87,21 +89,15 @@ where
         };
         let input = outcome::decode_ok(saga.input.as_deref().unwrap_or_default());
         let order = definition.order(&saga.steps);
-        let (input, order) = match (input, order) {
-            (Ok(input), Some(order)) => (input, order),
-            (input, _) => {
-                let note = SagaNote::Rest(Rest::Waiting, Some(PUT_OFF));
-                let note = Note {
-                    row: None,
-                    saga: Some(note),
-                };
-                // The lease ends all the same.
-                let _ = write_once(definition, held, &note).await;
-                return Err(Broken::Saga(match input {
-                    Err(error) => error.into(),
-                    Ok(_) => changed(definition, &saga.steps),
-                }));
+        let input = match input {
+            Ok(input) => input,
+            Err(error) => {
+                let error = unreadable(definition, held, &rows, &error).await;
+                return Err(Broken::Saga(error));
             }
+        };
+        let Some(order) = order else {
+            return Err(Broken::Saga(changed(definition, &saga.steps, &rows)));
         };
         let life = Life {
             key: saga.key.clone(),
@@ -115,9 +111,9 @@ where
             state: saga.state,
             failure: failure(&saga),
             order,
-            rows: complete(&saga.steps, rows),
+            rows,
             since,
-            go: None,
+            stop,
         })
     }
 
@@ -127,15 +123,17 @@ where
             let rows = self.rows.iter().cloned().enumerate();
             let steps: Vec<_> = rows.map(|(at, row)| (self.traits(at), row)).collect();
             let next = next(self.state, &steps);
-            self.go = match self.go {
-                Some((before, times)) if before == next => Some((next, times + 1)),
-                _ => Some((next, 1)),
-            };
             match next {
+                Next::Run(at) if self.stop.is_asked_for() => self.leave(at, false).await?,
+                Next::Undo(at, _) if self.stop.is_asked_for() => self.leave(at, true).await?,
                 Next::Run(at) if self.is_used_up(at, false) => self.give_up(at, false).await?,
                 Next::Undo(at, _) if self.is_used_up(at, true) => self.give_up(at, true).await?,
                 Next::Run(at) => self.forward(at).await?,
                 Next::Undo(at, effect) => self.backward(at, effect).await?,
+                Next::Stuck { at, undo, cause } => {
+                    let error = StepError::stuck(cause, undecidable(cause));
+                    self.failed(self.rows[at].clone(), undo, error).await?;
+                }
                 Next::End(state) => {
                     self.record(Note {
                         row: None,
@@ -157,49 +155,43 @@ where
         definition: &'d Definition<D, I, C>,
         at: usize,
     ) -> &'d Body<D, I, C> {
-        &definition.steps[self.order[at]].body
+        &definition.steps[self.order[at].step].body
     }
 
     /// What the attempt that `row` describes is run with.
     pub(super) fn step(&self, row: &StepRow, undo: bool) -> Step<I, C> {
-        let attempt = if undo {
-            row.undo_attempts
-        } else {
-            row.attempts
-        };
-        let (name, key) = (self.definition.name, &self.life.key);
+        let (name, key) = (&self.definition.name, &self.life.key);
         Step {
             saga: Arc::clone(&self.life),
             earlier: results(&self.rows),
-            outside_key: outside_key(name, key, base(&row.name), undo),
+            idempotency_key: idempotency_key(name, key, base(&row.name), undo),
             fence: Fence::new(u64::try_from(self.lease.held.fence).unwrap_or(0)),
-            attempt: count(attempt),
+            attempt: row.made(undo),
             left_alone: Arc::default(),
         }
     }
 
     fn traits(&self, at: usize) -> Traits {
-        self.body_of(&self.definition, at).traits()
+        self.definition.traits(self.order[at])
+    }
+
+    /// How long an attempt of the step at this place may take.
+    pub(super) fn timeout(&self, at: usize) -> Duration {
+        self.definition.timeout(self.order[at])
+    }
+
+    pub(super) fn retries(&self, row: &StepRow) -> Retries {
+        let place = usize::try_from(row.number).ok();
+        let place = place.and_then(|at| self.order.get(at));
+        place.map_or(self.definition.settings.retries, |place| {
+            self.definition.retries(*place)
+        })
     }
 
     /// Whether the attempts were made and none came to an end that could be recorded.
     fn is_used_up(&self, at: usize, undo: bool) -> bool {
         let row = &self.rows[at];
-        let made = if undo {
-            row.undo_attempts
-        } else {
-            row.attempts
-        };
-        self.definition.settings.retries.are_used_up(count(made))
-    }
-
-    async fn give_up(&mut self, at: usize, undo: bool) -> Result<(), Broken> {
-        let row = self.rows[at].clone();
-        // The error that is recorded may be that of the step, or of a compensation before the last.
-        let is_its_own = !undo || row.state == StepState::CompensationFailed;
-        let error = row.error.clone().filter(|_| is_its_own);
-        let error = StepError::stuck(error.unwrap_or_else(|| NO_END.to_owned()));
-        self.failed(row, undo, error).await
+        self.retries(row).are_used_up(row.counted(undo))
     }
 
     async fn forward(&mut self, at: usize) -> Result<(), Broken> {
@@ -220,89 +212,10 @@ where
         }
     }
 
-    /// What becomes of the saga when an attempt has failed; `row` is what is known of the step now.
-    pub(super) async fn failed(
-        &mut self,
-        mut row: StepRow,
-        undo: bool,
-        error: StepError,
-    ) -> Result<(), Broken> {
-        let text = error.text();
-        row.error = Some(text.clone());
-        let attempts = count(if undo {
-            row.undo_attempts
-        } else {
-            row.attempts
-        });
-        let then = match (error.kind, undo) {
-            (StepErrorKind::Refused | StepErrorKind::Unknown, false) => {
-                return self.compensate(row, text).await;
-            }
-            (StepErrorKind::Refused, true) | (StepErrorKind::Stuck, _) => Then::Stuck,
-            (StepErrorKind::Retry, _) | (StepErrorKind::Unknown, true) => {
-                let here = self.go.map_or(1, |(_, times)| times);
-                self.definition.settings.retries.after(here, attempts)
-            }
-        };
-        if undo {
-            row.state = StepState::CompensationFailed;
-        }
-        let (rest, again_in) = match then {
-            Then::Again(pause) => {
-                self.record(Note {
-                    row: Some(row),
-                    saga: None,
-                })
-                .await?;
-                let sleep = tokio::time::sleep(pause);
-                self.lease.beside(self.since, InDoubt::Stop, sleep).await?;
-                return Ok(());
-            }
-            Then::Later(time) => (Rest::Waiting, Some(time)),
-            Then::Stuck => (Rest::Stuck, None),
-        };
-        let left = Unfinished {
-            step: row.name.clone(),
-            compensation: undo,
-            attempts,
-            error: text,
-            again_in,
-        };
-        self.record(Note {
-            row: Some(row),
-            saga: Some(SagaNote::Rest(rest, again_in)),
-        })
-        .await?;
-        if rest == Rest::Stuck {
-            let (saga, step) = (self.lease.held.id, &left.step);
-            tracing::error!(%saga, step, compensation = undo, "the saga is stuck and needs a person");
-            return Err(SagaError::Stuck(left).into());
-        }
-        Err(SagaError::Waiting(left).into())
-    }
-
-    async fn compensate(&mut self, mut row: StepRow, error: String) -> Result<(), Broken> {
-        row.state = StepState::Failed;
-        let step = row.name.clone();
-        self.record(Note {
-            row: Some(row),
-            saga: Some(SagaNote::Compensate {
-                step: step.clone(),
-                error: error.clone(),
-            }),
-        })
-        .await?;
-        self.state = SagaState::Compensating;
-        self.failure.step = Some(step);
-        self.failure.error = Some(error);
-        Ok(())
-    }
-
     /// Writes the note down; when this returns it stands in the database.
     pub(super) async fn record(&mut self, mut note: Note) -> Result<(), Broken> {
-        let mut tries = 0;
+        let (mut tries, mut pauses) = (0, repeating());
         loop {
-            tries += 1;
             let sent = Instant::now();
             let error = match write_once(&self.definition, self.lease.held, &note).await {
                 Ok(()) => {
@@ -311,7 +224,13 @@ where
                     return Ok(());
                 }
                 Err(Undone::Lost) => return Err(Broken::Lost),
-                Err(Undone::RolledBack(error)) if error.calls_for_retry() => error,
+                Err(Undone::RolledBack(error)) if error.calls_for_retry() => {
+                    match pauses.next() {
+                        Some(pause) => tokio::time::sleep(pause).await,
+                        None => return Err(SagaError::Idem(unknown(failed::<D>(error))).into()),
+                    }
+                    continue;
+                }
                 Err(Undone::RolledBack(error) | Undone::InDoubt(error)) => {
                     if self.resolve(&mut note, &error).await? {
                         return Ok(());
@@ -319,6 +238,7 @@ where
                     error
                 }
             };
+            tries += 1;
             if tries >= TRIES {
                 return Err(SagaError::Idem(unknown(failed::<D>(error))).into());
             }
@@ -390,7 +310,7 @@ where
 }
 
 /// One transaction that writes the note, run to its end.
-async fn write_once<D, I, C>(
+pub(super) async fn write_once<D, I, C>(
     definition: &Arc<Definition<D, I, C>>,
     held: Held,
     note: &Note,
@@ -415,11 +335,16 @@ where
 pub(super) fn changed<D: SagaDialect, I, C>(
     definition: &Definition<D, I, C>,
     stored: &str,
+    rows: &[StepRow],
 ) -> SagaError {
     let current = definition.steps.iter();
     SagaError::StepsChanged {
-        stored: super::list::entries(stored),
-        current: current.map(|step| step.entry.to_owned()).collect(),
+        effect: remaining(rows),
+        stored: super::list::entries(stored)
+            .iter()
+            .map(Entry::shown)
+            .collect(),
+        current: current.map(|step| step.entry().shown()).collect(),
     }
 }
 

@@ -165,9 +165,7 @@ async fn pg_17_each_right_that_the_role_lacks_is_named() {
     calls(&pool, 1).await;
 
     database
-        .execute(&format!(
-            "CREATE SCHEMA closed; REVOKE ALL ON SCHEMA closed FROM PUBLIC"
-        ))
+        .execute("CREATE SCHEMA closed; REVOKE ALL ON SCHEMA closed FROM PUBLIC")
         .await;
     let closed = Records::in_table("closed.idem_record").unwrap();
     migrate(&closed.pool(&owner)).await.unwrap();

@@ -141,6 +141,9 @@ async fn a_saga_that_waits_or_is_stuck_is_cancelled<D: SagaDialect>(world: World
         if failures > 2 {
             world.let_time_pass().await;
             error = saga.start(&key(no), &order(no)).await.unwrap_err();
+            assert!(matches!(error, SagaError::Waiting(_)), "{error}");
+            world.let_time_pass().await;
+            error = saga.start(&key(no), &order(no)).await.unwrap_err();
             assert!(matches!(error, SagaError::Stuck(_)), "{error}");
         } else {
             assert!(matches!(error, SagaError::Waiting(_)), "{error}");

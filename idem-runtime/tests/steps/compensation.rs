@@ -71,8 +71,8 @@ async fn saga_01_a_failed_compensation_is_recorded_and_retried<D: SagaDialect>(w
         panic!("{error}");
     };
     assert!(left.compensation && left.again_in.is_some());
-    let of = (left.step.as_str(), left.attempts, left.error.as_str());
-    assert_eq!(of, ("charge", 2, "not now"));
+    let of = (left.step.as_deref(), left.attempts, left.error.as_str());
+    assert_eq!(of, (Some("charge"), 2, "not now"));
     let status = saga.status(&key(7)).await.unwrap().unwrap();
     assert_eq!(status.state, SagaState::Compensating);
     // Backwards, and not past the one that failed.
@@ -252,7 +252,7 @@ async fn saga_05_what_was_there_before_is_not_undone<D: SagaDialect>(world: Worl
         .outside(
             "account",
             |step: Step<Order, Shop<D>>| async move {
-                step.leave_alone();
+                step.skip_compensation();
                 Ok("an older one".to_owned())
             },
             |step, _: Undo<String>| async move {
@@ -263,7 +263,7 @@ async fn saga_05_what_was_there_before_is_not_undone<D: SagaDialect>(world: Worl
         .step(
             "card",
             |step: StepTx<D, Order, Shop<D>>| async move {
-                step.leave_alone();
+                step.skip_compensation();
                 Ok(step.result::<String>("account")?)
             },
             |step, _: String| async move {
@@ -308,7 +308,7 @@ async fn saga_05_what_a_question_finds_there_before_is_not_undone<D: SagaDialect
                     })
                 },
                 |step| async move {
-                    step.leave_alone();
+                    step.skip_compensation();
                     Ok(Some("an older one".to_owned()))
                 },
                 |step, _: Undo<String>| async move {

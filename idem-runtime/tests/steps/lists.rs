@@ -1,9 +1,11 @@
 //! The list of steps has changed since the saga was begun.
 
-use idem_runtime::ErrorKind;
+use std::time::Duration;
+
 use idem_runtime::steps::{
-    Saga, SagaDialect, SagaError, SagaState, Step, StepError, StepState, StepTx, Steps,
+    Saga, SagaDialect, SagaError, SagaState, Step, StepError, StepOptions, StepState, StepTx, Steps,
 };
+use idem_runtime::{Effect, ErrorKind, Retry};
 
 use crate::shop::{Order, Shop, key, order, states};
 use crate::world::{World, number, on_each};
@@ -82,7 +84,7 @@ async fn another_list_is_detected_and_nothing_is_run<D: SagaDialect>(world: Worl
         else {
             panic!("{:?}", resumed[0].outcome);
         };
-        assert_eq!(stored, &["reserve", "charge"]);
+        assert_eq!(stored, &["reserve", "charge (outside)"]);
         assert_ne!(stored, current);
         // It is left to others for a while, and not taken from them.
         assert!(saga.worker().run_once().await.unwrap().is_empty());
@@ -91,7 +93,10 @@ async fn another_list_is_detected_and_nothing_is_run<D: SagaDialect>(world: Worl
         world.let_time_pass().await;
         let error = saga.start(&key(7), &order(7)).await.unwrap_err();
         assert!(matches!(error, SagaError::StepsChanged { .. }), "{error}");
-        assert!(error.to_string().contains("[reserve, charge]"), "{error}");
+        assert!(
+            error.to_string().contains("[reserve, charge (outside)]"),
+            "{error}"
+        );
     }
     assert!(shop.log().is_empty());
     // The old build can.
@@ -113,7 +118,7 @@ async fn an_accepted_list_is_run_to_its_end<D: SagaDialect>(world: World<D>) {
     let results = saga.start(&key(7), &order(7)).await.unwrap();
     assert_eq!(results.get::<String>("charge").unwrap(), "reserved");
     let none = results.get::<String>("check").unwrap_err();
-    assert_eq!(none.kind(), ErrorKind::OutcomeUndecodable);
+    assert_eq!(none.kind(), ErrorKind::UnknownStep);
     // A new one has them all.
     let _ = saga.start(&key(8), &order(8)).await.unwrap();
     assert_eq!(shop.log()[1..], ["reserve", "check", "charge@2"]);
@@ -161,7 +166,10 @@ async fn a_list_that_makes_no_sense_is_refused<D: SagaDialect>(world: World<D>) 
     let steps = || add(begin(&shop), "charge", true);
     let refused = |steps: Steps<D, Order, Shop<D>>| {
         let error = steps.build(&world.pool).unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Schema);
+        assert_eq!(
+            (error.effect(), error.retry()),
+            (Effect::None, Retry::Never)
+        );
         error.to_string()
     };
     let none = Steps::<D, Order, Shop<D>>::named("none", shop.clone());
@@ -171,7 +179,7 @@ async fn a_list_that_makes_no_sense_is_refused<D: SagaDialect>(world: World<D>) 
         twice.contains("two steps have the name \"charge\""),
         "{twice}"
     );
-    assert!(refused(add(steps(), "two words", true)).contains("no name of a step"));
+    assert!(refused(add(steps(), "two words", true)).contains("not a name of a step"));
     let unknown = refused(steps().accepts(["reserve", "pay"]));
     assert!(
         unknown.contains("\"pay\", which is not declared"),
@@ -179,8 +187,12 @@ async fn a_list_that_makes_no_sense_is_refused<D: SagaDialect>(world: World<D>) 
     );
     let nameless = Steps::<D, Order, Shop<D>>::named("", shop.clone());
     assert!(refused(add(nameless, "a", true)).contains("name"));
-    let lease = steps().lease(std::time::Duration::ZERO).build(&world.pool);
-    assert_eq!(lease.unwrap_err().kind(), ErrorKind::InvalidLease);
+    assert!(refused(steps().lease(Duration::ZERO)).contains("the lease of 0ns"));
+    assert!(refused(steps().timeout(Duration::ZERO)).contains("time-out is zero"));
+    let zero = StepOptions::new().timeout(Duration::ZERO);
+    assert!(refused(steps().configure("charge", zero)).contains("time-out is zero"));
+    let misspelt = refused(steps().configure("chrage", StepOptions::new()));
+    assert!(misspelt.contains("\"chrage\" is configured"), "{misspelt}");
     assert_eq!(
         number(&world.pool, "SELECT COUNT(*) FROM idem_saga").await,
         0

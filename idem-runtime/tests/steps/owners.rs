@@ -78,8 +78,8 @@ async fn two_workers_share_the_work<D: SagaDialect>(world: World<D>) {
     for resumed in &keys {
         assert!(resumed.outcome.is_ok(), "{:?}", resumed.outcome);
     }
-    keys.sort_by(|one, other| one.key.cmp(&other.key));
-    keys.dedup_by(|one, other| one.key == other.key);
+    keys.sort_by(|one, other| one.key().cmp(other.key()));
+    keys.dedup_by(|one, other| one.key() == other.key());
     assert_eq!((keys.len(), shop.times("before:ship")), (20, 20));
     for no in 1..=20 {
         assert_eq!(effects(&world.pool, no).await, ALL_DONE);
@@ -98,7 +98,7 @@ async fn work<D: SagaDialect>(pool: Pool<D>, args: &Args) {
         let resumed = worker.run_once().await.unwrap();
         for one in &resumed {
             assert!(one.outcome.is_ok(), "{:?}", one.outcome);
-            say(&one.key);
+            say(one.key());
         }
         let left = "SELECT COUNT(*) FROM idem_saga WHERE state <> 'completed'";
         if number(&pool, left).await == 0 {

@@ -32,7 +32,8 @@ async fn the_results_are_recorded_and_replayed<D: SagaDialect>(world: World<D>) 
     }
     assert_eq!(shop.log().len(), points);
     let none = first.get::<String>("no such step").unwrap_err();
-    assert_eq!(none.kind(), ErrorKind::OutcomeUndecodable);
+    assert_eq!(none.kind(), ErrorKind::UnknownStep);
+    assert_eq!(none.effect(), Effect::None);
     let other = first.get::<u64>("charge").unwrap_err();
     assert_eq!(other.kind(), ErrorKind::OutcomeUndecodable);
 
@@ -77,7 +78,7 @@ async fn another_input_is_refused<D: SagaDialect>(world: World<D>) {
     let error = saga.start(&key(7), &dearer).await.unwrap_err();
     assert_eq!(error.kind(), Some(ErrorKind::FingerprintMismatch));
     assert_eq!(error.retry(), Retry::Never);
-    assert!(error.to_string().contains("order.place"), "{error}");
+    assert!(error.to_string().contains("[order.place "), "{error}");
     assert!(!error.to_string().contains("order:7"), "{error}");
     assert_eq!(effects(&world.pool, 7).await, ALL_DONE);
 }

@@ -3,9 +3,9 @@
 use std::time::Duration;
 
 use idem_runtime::steps::{
-    SagaDialect, SagaError, SagaState, Step, StepError, StepState, StepTx, Steps,
+    Cause, SagaDialect, SagaError, SagaState, Step, StepError, StepState, StepTx, Steps,
 };
-use idem_runtime::{Effect, ErrorKind, Retry};
+use idem_runtime::{Effect, Retry};
 
 use crate::shop::{ALL_DONE, Do, Order, Shop, effects, key, order, saga, states};
 use crate::world::{World, number, on_each, run};
@@ -48,9 +48,14 @@ async fn a_step_is_tried_again_at_once_then_later_then_not_without_a_person<D: S
         assert!(again.again_in.unwrap() > Duration::from_secs(1));
         assert_eq!(shop.times(&point), 2);
 
+        // From then on one at a time.
         world.let_time_pass().await;
         let resumed = saga.worker().run_once().await.unwrap();
-        assert_eq!(resumed[0].key, key(no));
+        assert_eq!(resumed[0].key(), key(no));
+        assert!(matches!(resumed[0].outcome, Err(SagaError::Waiting(_))));
+        assert_eq!(shop.times(&point), 3);
+        world.let_time_pass().await;
+        let resumed = saga.worker().run_once().await.unwrap();
         assert!(matches!(resumed[0].outcome, Err(SagaError::Stuck(_))));
         assert_eq!(shop.times(&point), 4);
         world.let_time_pass().await;
@@ -59,8 +64,8 @@ async fn a_step_is_tried_again_at_once_then_later_then_not_without_a_person<D: S
         let SagaError::Stuck(left) = &stuck else {
             panic!("{stuck}");
         };
-        assert_eq!((left.step.as_str(), left.attempts), (step, 4));
-        assert_eq!(left.again_in, None);
+        assert_eq!((left.step.as_deref(), left.attempts), (Some(step), 4));
+        assert_eq!((left.again_in, left.cause), (None, Cause::AttemptFailed));
         // Nothing was undone: nobody has decided that.
         assert_eq!(effects(&world.pool, no).await[0], (1, 0));
         assert!(saga.retry_stuck(&key(no)).await.unwrap());
@@ -98,12 +103,14 @@ async fn a_stuck_compensation_is_retried_or_resolved_by_a_person<D: SagaDialect>
         let saga = saga(&shop);
         let _ = saga.start(&key(no), &order(no)).await.unwrap_err();
         world.let_time_pass().await;
+        let _ = saga.worker().run_once().await.unwrap();
+        world.let_time_pass().await;
         let resumed = saga.worker().run_once().await.unwrap();
         let Err(SagaError::Stuck(left)) = &resumed[0].outcome else {
             panic!("{:?}", resumed[0].outcome);
         };
         assert!(left.compensation);
-        assert_eq!((left.step.as_str(), left.attempts), ("charge", 4));
+        assert_eq!((left.step.as_deref(), left.attempts), (Some("charge"), 4));
         let status = saga.status(&key(no)).await.unwrap().unwrap();
         assert_eq!(status.state, SagaState::Compensating);
         assert_eq!(states(&status)[1], StepState::CompensationFailed);
@@ -194,10 +201,10 @@ async fn a_result_that_no_longer_decodes_needs_a_person_and_undoes_nothing<D: Sa
         .unwrap();
     assert!(saga.retry_stuck(&key(7)).await.unwrap());
     let resumed = other.worker().run_once().await.unwrap();
-    let Err(error) = &resumed[0].outcome else {
+    let Err(SagaError::Waiting(left)) = &resumed[0].outcome else {
         panic!("it was run");
     };
-    assert_eq!(error.kind(), Some(ErrorKind::OutcomeUndecodable));
+    assert_eq!((left.cause, &left.step), (Cause::InputUndecodable, &None));
     assert!(
         other.worker().run_once().await.unwrap().is_empty(),
         "left to others for a while"
@@ -357,8 +364,11 @@ async fn gives_up<D: SagaDialect>(world: &World<D>, shop: &Shop<D>, point: &str)
         panic!("{:?}", resumed[0].outcome);
     };
     assert_eq!(shop.times(point), before);
-    let status = saga.status(&resumed[0].key).await.unwrap().unwrap();
-    let step = status.steps.iter().find(|step| step.name == left.step);
+    let status = saga.status(resumed[0].id).await.unwrap().unwrap();
+    let step = status
+        .steps
+        .iter()
+        .find(|step| Some(&step.name) == left.step.as_ref());
     let step = step.unwrap();
     let attempts = if left.compensation {
         step.undo_attempts

@@ -35,6 +35,8 @@ pub(crate) enum Do {
     SayAndStay,
     /// Waits for the semaphore [`Shop::go`].
     Wait,
+    /// Waits for nothing.
+    Hang,
     Refuse,
     Unknown,
     Retry,
@@ -157,6 +159,7 @@ impl<D: SagaDialect> Shop<D> {
                 self.inner.go.acquire().await.unwrap().forget();
                 Ok(())
             }
+            Some(Do::Hang) => std::future::pending().await,
             Some(Do::Refuse) => Err(StepError::refused("refused")),
             Some(Do::Unknown) => Err(StepError::unknown("no answer")),
             Some(Do::Retry) => Err(StepError::retry("not now")),
@@ -171,7 +174,7 @@ impl<D: SagaDialect> Shop<D> {
         name: &str,
         undo: Option<&str>,
     ) -> Result<(), StepError> {
-        let (okey, no) = (step.outside_key(), step.input().no);
+        let (okey, no) = (step.idempotency_key(), step.input().no);
         let fence = step.fence().get();
         let reference = undo.map_or_else(
             || format!("{name}-{no}-{}", self.inner.nonce),

@@ -7,6 +7,7 @@ mod mysql;
 mod postgres;
 #[cfg(feature = "sqlite")]
 mod sqlite;
+mod statements;
 mod table;
 mod texts;
 
@@ -14,7 +15,8 @@ use std::future::Future;
 
 use sqlx::SqlStr;
 
-use super::state::{Rest, SagaRow, SagaState, StepRow};
+use super::filter::{SagaFilter, SagaSummary};
+use super::state::{Rest, SagaRow, SagaState, Stall, StepRow};
 use crate::key::RecordId;
 use crate::store::sql::schema::Shape;
 use crate::version::VersionDialect;
@@ -53,6 +55,7 @@ pub struct Change<'a> {
     pub(super) rest: Option<Rest>,
     pub(super) failed_step: Option<&'a str>,
     pub(super) error: Option<&'a str>,
+    pub(super) stall: Option<&'a Stall>,
     /// Until it may be touched again; `None`: not before somebody asks for it.
     pub(super) due_millis: Option<i64>,
 }
@@ -160,13 +163,14 @@ pub trait SagaDialect: VersionDialect {
         state: SagaState,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
-    /// Puts the claimable saga off; the row is locked.
+    /// Puts the claimable saga off, and says why; the row is locked.
     #[doc(hidden)]
     fn put_off_saga(
         conn: &mut Self::Connection,
         texts: &Texts,
         id: RecordId,
         millis: i64,
+        stall: &Stall,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
     /// Inserts the row, or updates the one that is there.
@@ -203,6 +207,23 @@ pub trait SagaDialect: VersionDialect {
         id: RecordId,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
+    /// A page of the sagas that the filter lets through, by id.
+    #[doc(hidden)]
+    fn list_sagas(
+        conn: &mut Self::Connection,
+        texts: &Texts,
+        filter: &SagaFilter,
+        after: RecordId,
+        limit: i64,
+    ) -> impl Future<Output = Result<Vec<SagaSummary>, sqlx::Error>> + Send;
+
+    #[doc(hidden)]
+    fn count_sagas(
+        conn: &mut Self::Connection,
+        texts: &Texts,
+        filter: &SagaFilter,
+    ) -> impl Future<Output = Result<i64, sqlx::Error>> + Send;
+
     #[doc(hidden)]
     fn purge_sagas(
         conn: &mut Self::Connection,
@@ -211,260 +232,3 @@ pub trait SagaDialect: VersionDialect {
         limit: i64,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 }
-
-fn decode_error(what: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> sqlx::Error {
-    sqlx::Error::Decode(what.into())
-}
-
-fn sized<const N: usize>(bytes: &[u8]) -> Result<[u8; N], sqlx::Error> {
-    bytes
-        .try_into()
-        .map_err(|error| sqlx::Error::Decode(Box::new(error)))
-}
-
-/// The statements in terms of how an id is bound and read. `None` for a lock that is not had: a
-/// database without `SKIP LOCKED` has one writer, who has it all.
-macro_rules! statements {
-    ($bind:expr, $Id:ty, $bytes:expr) => {
-        async fn begin_saga(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            new: NewSaga<'_>,
-        ) -> Result<(), sqlx::Error> {
-            let begin = sqlx::query(texts.begin.clone())
-                .bind($bind(*new.id.as_bytes()))
-                .bind(new.name.to_owned())
-                .bind(new.key.to_owned())
-                .bind(new.fingerprint.to_vec())
-                .bind(new.input.to_vec())
-                .bind(new.steps.to_owned())
-                .bind($bind(new.owner))
-                .bind(new.lease_millis);
-            begin.execute(conn).await.map(drop)
-        }
-
-        async fn begin_cancelled(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            new: NewSaga<'_>,
-        ) -> Result<(), sqlx::Error> {
-            let begin = sqlx::query(texts.begin_cancelled.clone())
-                .bind($bind(*new.id.as_bytes()))
-                .bind(new.name.to_owned())
-                .bind(new.key.to_owned())
-                .bind(new.fingerprint.to_vec())
-                .bind(new.steps.to_owned())
-                .bind($bind(new.owner));
-            begin.execute(conn).await.map(drop)
-        }
-
-        async fn read_saga(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            id: RecordId,
-            lock: bool,
-        ) -> Result<Option<SagaRow>, sqlx::Error> {
-            let sql = if lock { &texts.lock } else { &texts.read };
-            let read = sqlx::query(sql.clone()).bind($bind(*id.as_bytes()));
-            let Some(row) = read.fetch_optional(conn).await? else {
-                return Ok(None);
-            };
-            let state: String = row.try_get(5)?;
-            let owner: $Id = row.try_get(8)?;
-            Ok(Some(SagaRow {
-                name: row.try_get(0)?,
-                key: row.try_get(1)?,
-                fingerprint: super::sized(&row.try_get::<Vec<u8>, _>(2)?)?,
-                input: row.try_get::<Option<Vec<u8>>, _>(3)?.map(Bytes::from),
-                steps: row.try_get(4)?,
-                state: SagaState::from_text(&state)
-                    .ok_or_else(|| super::decode_error("an unknown state of a saga"))?,
-                cancelled: row.try_get(6)?,
-                rest: match row.try_get::<Option<String>, _>(7)? {
-                    None => None,
-                    Some(text) => Some(
-                        Rest::from_text(&text)
-                            .ok_or_else(|| super::decode_error("an unknown rest of a saga"))?,
-                    ),
-                },
-                owner: super::sized($bytes(&owner))?,
-                fence: row.try_get(9)?,
-                failed_step: row.try_get(10)?,
-                error: row.try_get(11)?,
-                due_in: row.try_get(12)?,
-            }))
-        }
-
-        async fn read_steps(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            id: RecordId,
-        ) -> Result<Vec<StepRow>, sqlx::Error> {
-            let read = sqlx::query(texts.steps.clone()).bind($bind(*id.as_bytes()));
-            let rows = read.fetch_all(conn).await?;
-            let step = |row: &<Self as sqlx::Database>::Row| {
-                let state: String = row.try_get(2)?;
-                Ok(StepRow {
-                    recorded: true,
-                    number: row.try_get(0)?,
-                    name: row.try_get(1)?,
-                    state: StepState::from_text(&state)
-                        .ok_or_else(|| super::decode_error("an unknown state of a step"))?,
-                    unknown: row.try_get(3)?,
-                    left_alone: row.try_get(4)?,
-                    attempts: row.try_get(5)?,
-                    undo_attempts: row.try_get(6)?,
-                    result: row.try_get::<Option<Vec<u8>>, _>(7)?.map(Bytes::from),
-                    error: row.try_get(8)?,
-                })
-            };
-            rows.iter().map(step).collect()
-        }
-
-        async fn claim_saga(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            new: NewOwner,
-        ) -> Result<u64, sqlx::Error> {
-            let claim = sqlx::query(texts.claim.clone())
-                .bind($bind(new.owner))
-                .bind(new.state.as_str())
-                .bind(new.cancelled)
-                .bind(new.lease_millis)
-                .bind($bind(*new.id.as_bytes()));
-            claim.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn hold_saga(
-            conn: &mut Self::Connection,
-            sql: &SqlStr,
-            held: Held,
-            lease_millis: i64,
-        ) -> Result<u64, sqlx::Error> {
-            let hold = sqlx::query(sql.clone())
-                .bind(lease_millis)
-                .bind($bind(*held.id.as_bytes()))
-                .bind($bind(held.owner))
-                .bind(held.fence);
-            hold.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn change_saga(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            held: Held,
-            change: Change<'_>,
-        ) -> Result<u64, sqlx::Error> {
-            let update = sqlx::query(texts.change.clone())
-                .bind(change.state.as_str())
-                .bind(change.rest.map(Rest::as_str))
-                .bind(change.failed_step.map(str::to_owned))
-                .bind(change.error.map(str::to_owned))
-                .bind(change.due_millis)
-                .bind($bind(*held.id.as_bytes()))
-                .bind($bind(held.owner))
-                .bind(held.fence);
-            update.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn end_saga(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            held: Held,
-            state: SagaState,
-        ) -> Result<u64, sqlx::Error> {
-            let end = sqlx::query(texts.end.clone())
-                .bind(state.as_str())
-                .bind($bind(*held.id.as_bytes()))
-                .bind($bind(held.owner))
-                .bind(held.fence);
-            end.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn put_off_saga(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            id: RecordId,
-            millis: i64,
-        ) -> Result<u64, sqlx::Error> {
-            let put_off = sqlx::query(texts.put_off.clone())
-                .bind(millis)
-                .bind($bind(*id.as_bytes()));
-            put_off.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn write_step(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            id: RecordId,
-            row: &StepRow,
-        ) -> Result<u64, sqlx::Error> {
-            let sql = if row.recorded {
-                &texts.update_step
-            } else {
-                &texts.insert_step
-            };
-            let write = sqlx::query(sql.clone())
-                .bind(row.name.clone())
-                .bind(row.state.as_str())
-                .bind(row.unknown)
-                .bind(row.left_alone)
-                .bind(row.attempts)
-                .bind(row.undo_attempts)
-                .bind(row.result.as_ref().map(|result| result.to_vec()))
-                .bind(row.error.clone())
-                .bind($bind(*id.as_bytes()))
-                .bind(row.number);
-            write.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn due_sagas(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            name: &str,
-            limit: i64,
-        ) -> Result<Vec<(RecordId, String)>, sqlx::Error> {
-            let due = sqlx::query(texts.due.clone())
-                .bind(name.to_owned())
-                .bind(limit);
-            let rows = due.fetch_all(conn).await?;
-            let found = |row: &<Self as sqlx::Database>::Row| {
-                let id: $Id = row.try_get(0)?;
-                let id = RecordId::from_bytes(super::sized($bytes(&id))?);
-                Ok((id, row.try_get(1)?))
-            };
-            rows.iter().map(found).collect()
-        }
-
-        async fn unstick_saga(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            id: RecordId,
-        ) -> Result<u64, sqlx::Error> {
-            let unstick = sqlx::query(texts.unstick.clone()).bind($bind(*id.as_bytes()));
-            unstick.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn recount_attempts(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            id: RecordId,
-        ) -> Result<u64, sqlx::Error> {
-            let recount = sqlx::query(texts.recount.clone()).bind($bind(*id.as_bytes()));
-            recount.execute(conn).await.map(|done| done.rows_affected())
-        }
-
-        async fn purge_sagas(
-            conn: &mut Self::Connection,
-            texts: &Texts,
-            over_for_millis: i64,
-            limit: i64,
-        ) -> Result<u64, sqlx::Error> {
-            let purge = sqlx::query(texts.purge.clone())
-                .bind(over_for_millis)
-                .bind(limit);
-            purge.execute(conn).await.map(|done| done.rows_affected())
-        }
-    };
-}
-use statements;

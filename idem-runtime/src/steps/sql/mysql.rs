@@ -1,17 +1,22 @@
+//! Sagas on MySQL and MariaDB.
+
 use bytes::Bytes;
 use sqlx::mysql::MySql;
 use sqlx::{Row as _, SqlStr};
 
+use super::statements::statements;
 use super::texts::{Places, Texts, Words};
-use super::{Change, Held, NewOwner, NewSaga, SagaDialect, statements};
+use super::{Change, Held, NewOwner, NewSaga, SagaDialect};
 use crate::key::RecordId;
-use crate::steps::state::{Rest, SagaRow, SagaState, StepRow, StepState};
+use crate::steps::filter::{SagaFilter, SagaSummary};
+use crate::steps::state::{Rest, SagaRow, SagaState, Stall, StepRow, StepState};
 use crate::store::sql::schema::{Promise, Shape, Step, Table};
 
 const WORDS: Words = Words {
     now: "UTC_TIMESTAMP(6)",
     after: "UTC_TIMESTAMP(6) + INTERVAL ({} * 1000) MICROSECOND",
     left: "(TIMESTAMPDIFF(MICROSECOND, UTC_TIMESTAMP(6), due_at) + 999) DIV 1000",
+    age: "TIMESTAMPDIFF(MICROSECOND, created_at, UTC_TIMESTAMP(6)) DIV 1000",
     first_fence: "0",
     next_fence: "fence + 1",
     fence: "(serial * 1048576 + fence)",
@@ -63,6 +68,9 @@ static SAGA: Shape = Shape {
                 ("state", "varchar(20)"),
                 ("cancelled", "tinyint"),
                 ("rest", "varchar(20)"),
+                ("cause", "varchar(40)"),
+                ("cause_step", "varchar(255)"),
+                ("cause_error", "text"),
                 ("owner", "binary(16)"),
                 ("fence", "bigint"),
                 ("due_at", "datetime(6)"),
@@ -85,6 +93,8 @@ static SAGA: Shape = Shape {
                 ("left_alone", "tinyint"),
                 ("attempts", "int"),
                 ("undo_attempts", "int"),
+                ("forgiven", "int"),
+                ("undo_forgiven", "int"),
                 ("result", "longblob"),
                 ("error", "text"),
                 ("changed_at", "datetime(6)"),

@@ -1,18 +1,23 @@
+//! Sagas on Postgres.
+
 use bytes::Bytes;
 use sqlx::postgres::Postgres;
 use sqlx::{Row as _, SqlStr};
 use uuid::Uuid;
 
+use super::statements::statements;
 use super::texts::{Places, Texts, Words};
-use super::{Change, Held, NewOwner, NewSaga, SagaDialect, statements};
+use super::{Change, Held, NewOwner, NewSaga, SagaDialect};
 use crate::key::RecordId;
-use crate::steps::state::{Rest, SagaRow, SagaState, StepRow, StepState};
+use crate::steps::filter::{SagaFilter, SagaSummary};
+use crate::steps::state::{Rest, SagaRow, SagaState, Stall, StepRow, StepState};
 use crate::store::sql::schema::{Promise, Shape, Step, Table};
 
 const WORDS: Words = Words {
     now: "clock_timestamp()",
     after: "clock_timestamp() + {}::bigint * interval '1 millisecond'",
     left: "ceil(extract(epoch FROM due_at - clock_timestamp()) * 1000)::bigint",
+    age: "floor(extract(epoch FROM clock_timestamp() - created_at) * 1000)::bigint",
     first_fence: "nextval('{fences}')",
     next_fence: "greatest(fence + 1, nextval('{fences}'))",
     fence: "fence",
@@ -62,6 +67,9 @@ static SAGA: Shape = Shape {
                 ("state", "text"),
                 ("cancelled", "boolean"),
                 ("rest", "text"),
+                ("cause", "text"),
+                ("cause_step", "text"),
+                ("cause_error", "text"),
                 ("owner", "uuid"),
                 ("fence", "bigint"),
                 ("due_at", "timestamp with time zone"),
@@ -84,6 +92,8 @@ static SAGA: Shape = Shape {
                 ("left_alone", "boolean"),
                 ("attempts", "integer"),
                 ("undo_attempts", "integer"),
+                ("forgiven", "integer"),
+                ("undo_forgiven", "integer"),
                 ("result", "bytea"),
                 ("error", "text"),
                 ("changed_at", "timestamp with time zone"),

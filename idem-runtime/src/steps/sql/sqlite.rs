@@ -1,17 +1,22 @@
+//! Sagas on SQLite.
+
 use bytes::Bytes;
 use sqlx::sqlite::Sqlite;
 use sqlx::{Row as _, SqlStr};
 
+use super::statements::statements;
 use super::texts::{Places, Texts, Words};
-use super::{Change, Held, NewOwner, NewSaga, SagaDialect, statements};
+use super::{Change, Held, NewOwner, NewSaga, SagaDialect};
 use crate::key::RecordId;
-use crate::steps::state::{Rest, SagaRow, SagaState, StepRow, StepState};
+use crate::steps::filter::{SagaFilter, SagaSummary};
+use crate::steps::state::{Rest, SagaRow, SagaState, Stall, StepRow, StepState};
 use crate::store::sql::schema::{Promise, Shape, Step, Table};
 
 const WORDS: Words = Words {
     now: "CAST(unixepoch('subsec') * 1000 AS INTEGER)",
     after: "CAST(unixepoch('subsec') * 1000 AS INTEGER) + {}",
     left: "due_at - CAST(unixepoch('subsec') * 1000 AS INTEGER)",
+    age: "CAST(unixepoch('subsec') * 1000 AS INTEGER) - created_at",
     first_fence: "(SELECT floor + 1 FROM {fences})",
     next_fence: "fence + 1",
     fence: "fence",
@@ -61,6 +66,9 @@ static SAGA: Shape = Shape {
                 ("state", "TEXT"),
                 ("cancelled", "INTEGER"),
                 ("rest", "TEXT"),
+                ("cause", "TEXT"),
+                ("cause_step", "TEXT"),
+                ("cause_error", "TEXT"),
                 ("owner", "BLOB"),
                 ("fence", "INTEGER"),
                 ("due_at", "INTEGER"),
@@ -83,6 +91,8 @@ static SAGA: Shape = Shape {
                 ("left_alone", "INTEGER"),
                 ("attempts", "INTEGER"),
                 ("undo_attempts", "INTEGER"),
+                ("forgiven", "INTEGER"),
+                ("undo_forgiven", "INTEGER"),
                 ("result", "BLOB"),
                 ("error", "TEXT"),
                 ("changed_at", "INTEGER"),

@@ -1,3 +1,5 @@
+//! Where sagas are kept.
+
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -6,6 +8,7 @@ use sqlx::Pool;
 
 use super::{SagaDialect, Texts};
 use crate::error::Error;
+use crate::key::RecordId;
 use crate::steps::claim::{millis, saga_id};
 use crate::steps::saga::key_text;
 use crate::steps::status::SagaStatus;
@@ -79,7 +82,21 @@ impl SagaTable {
         name: &str,
         key: &str,
     ) -> Result<Option<SagaStatus>, Error> {
-        let id = saga_id(name, &key_text(key)?);
+        self.status_of(pool, saga_id(name, &key_text(key)?)).await
+    }
+
+    /// Where the saga with this id stands, likewise.
+    ///
+    /// # Errors
+    /// The database cannot be used.
+    ///
+    /// # Cancel safety
+    /// Changes nothing.
+    pub async fn status_of<D: SagaDialect>(
+        &self,
+        pool: &Pool<D>,
+        id: RecordId,
+    ) -> Result<Option<SagaStatus>, Error> {
         let texts = self.texts::<D>();
         let mut conn = pool.acquire().await.map_err(classify::<D>)?;
         let read = D::read_saga(&mut conn, texts, id, false).await;
@@ -87,7 +104,11 @@ impl SagaTable {
             return Ok(None);
         };
         let steps = D::read_steps(&mut conn, texts, id).await;
-        Ok(Some(SagaStatus::of(saga, steps.map_err(classify::<D>)?)))
+        Ok(Some(SagaStatus::of(
+            id,
+            saga,
+            steps.map_err(classify::<D>)?,
+        )))
     }
 
     /// Removes at most `limit` sagas, with their steps, that ended at least `over_for` ago; says how
@@ -113,6 +134,11 @@ impl SagaTable {
 
     fn schema<D: SagaDialect>(&self) -> Schema<'_> {
         Schema::new(D::saga_shape(), &self.name)
+    }
+
+    /// Where equal calls in one process line up.
+    pub(in crate::steps) fn lane(&self, call: &str) -> Arc<str> {
+        format!("{}/{call}", self.name).into()
     }
 
     pub(in crate::steps) fn texts<D: SagaDialect>(&self) -> &Texts {

@@ -1,5 +1,8 @@
+//! The statements, in the words of each database.
+
 use sqlx::SqlStr;
 
+use crate::steps::filter::SagaFilter;
 use crate::store::sql::schema::statement;
 
 /// The statements of one database, for one table.
@@ -24,6 +27,12 @@ pub struct Texts {
     pub(super) unstick: SqlStr,
     pub(super) recount: SqlStr,
     pub(super) purge: SqlStr,
+    /// `list` and `count` up to their conditions; the conditions that need the database's words.
+    list: String,
+    count: String,
+    older: String,
+    places: Places,
+    table: String,
 }
 
 /// What differs in the texts. Places are `$1` … in the order in which they stand, each once, so that
@@ -35,6 +44,8 @@ pub(super) struct Words {
     pub(super) after: &'static str,
     /// Milliseconds left until `due_at`, rounded up.
     pub(super) left: &'static str,
+    /// Milliseconds since `created_at`.
+    pub(super) age: &'static str,
     /// The fencing number of a new saga, and of one that is claimed.
     pub(super) first_fence: &'static str,
     pub(super) next_fence: &'static str,
@@ -50,7 +61,7 @@ pub(super) struct Words {
     pub(super) places: Places,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Places {
     #[cfg_attr(not(any(feature = "postgres", feature = "sqlite")), allow(dead_code))]
     Numbered,
@@ -59,7 +70,7 @@ pub(super) enum Places {
 }
 
 const ROW: &str = "SELECT name, key_text, fingerprint, input, steps, state, cancelled, rest, owner, \
-     {fence}, failed_step, error, {left} FROM {table} WHERE id = $1";
+     {fence}, failed_step, error, {left}, cause, cause_step, cause_error FROM {table} WHERE id = $1";
 
 /// Held by this owner under this number, and not ended.
 const HELD: &str = "AND owner = {place} AND {fence} = {place} AND due_at IS NOT NULL";
@@ -88,11 +99,12 @@ impl Words {
             lock: sql(&format!("{ROW} {}", self.lock)),
             steps: sql(
                 "SELECT number, name, state, unknown_effect, left_alone, attempts, \
-                 undo_attempts, result, error FROM {steps} WHERE saga = $1 ORDER BY number",
+                 undo_attempts, result, error, forgiven, undo_forgiven FROM {steps} WHERE saga = $1 ORDER BY number",
             ),
             claim: sql(&format!(
                 "UPDATE {{table}} SET owner = $1, fence = {{next_fence}}, state = $2, \
-                 cancelled = $3, rest = NULL, due_at = {} WHERE id = $5",
+                 cancelled = $3, rest = NULL, cause = NULL, cause_step = NULL, \
+                 cause_error = NULL, due_at = {} WHERE id = $5",
                 self.later(4)
             )),
             hold: sql(&format!("{renew} {{alive}}")),
@@ -100,9 +112,9 @@ impl Words {
             change: sql(&format!(
                 "UPDATE {{table}} SET state = $1, rest = $2, \
                  failed_step = coalesce($3, failed_step), error = coalesce($4, error), \
-                 due_at = {} WHERE id = $6 {}",
+                 due_at = {}, cause = $6, cause_step = $7, cause_error = $8 WHERE id = $9 {}",
                 self.later(5),
-                held(7)
+                held(10)
             )),
             end: sql(&format!(
                 "UPDATE {{table}} SET state = $1, due_at = NULL, ended_at = {{now}} \
@@ -110,7 +122,8 @@ impl Words {
                 held(3)
             )),
             put_off: sql(&format!(
-                "UPDATE {{table}} SET due_at = {} WHERE id = $2 AND due_at IS NOT NULL",
+                "UPDATE {{table}} SET due_at = {}, cause = $2, cause_step = NULL, \
+                 cause_error = $3 WHERE id = $4 AND due_at IS NOT NULL",
                 self.later(1)
             )),
             insert_step: sql(
@@ -131,10 +144,19 @@ impl Words {
                 "UPDATE {table} SET rest = 'waiting', due_at = {now} WHERE id = $1 AND rest = 'stuck'",
             ),
             recount: sql(
-                "UPDATE {steps} SET attempts = 0, undo_attempts = 0 WHERE saga = $1 \
+                "UPDATE {steps} SET forgiven = attempts, undo_forgiven = undo_attempts \
+                 WHERE saga = $1 \
                  AND state IN ('pending', 'started', 'compensating', 'compensation failed')",
             ),
             purge: sql(self.purge),
+            list: self.replaced(
+                "SELECT id, name, key_text, state, rest, cause, cause_step, cause_error, {age}, \
+                 {left} FROM {table} WHERE id > ?",
+            ),
+            count: self.replaced("SELECT COUNT(*) FROM {table} WHERE 0 = 0"),
+            older: format!(" AND created_at <= {}", self.after.replace("{}", "?")),
+            places: self.places,
+            table: table.to_owned(),
         }
     }
 
@@ -144,20 +166,25 @@ impl Words {
     }
 
     fn fill(&self, template: &str, table: &str) -> SqlStr {
-        let mut sql = template
+        let mut sql = self.replaced(template);
+        if self.places == Places::Marked {
+            for number in (1..=12).rev() {
+                sql = sql.replace(&format!("${number}"), "?");
+            }
+        }
+        statement(&sql, table)
+    }
+
+    fn replaced(&self, template: &str) -> String {
+        template
             .replace("{next_fence}", self.next_fence)
             .replace("{first_fence}", self.first_fence)
             .replace("{or_nothing}", self.or_nothing)
             .replace("{alive}", self.alive)
             .replace("{left}", self.left)
+            .replace("{age}", self.age)
             .replace("{fence}", self.fence)
-            .replace("{now}", self.now);
-        if self.places == Places::Marked {
-            for number in (1..=10).rev() {
-                sql = sql.replace(&format!("${number}"), "?");
-            }
-        }
-        statement(&sql, table)
+            .replace("{now}", self.now)
     }
 }
 
@@ -167,4 +194,48 @@ fn held(place: usize) -> String {
         &format!("${}", place + 1),
         1,
     )
+}
+
+impl Texts {
+    /// Not kept: each filter makes a text of its own, and people seldom ask.
+    pub(super) fn list(&self, filter: &SagaFilter) -> SqlStr {
+        let sql = format!(
+            "{}{} ORDER BY id LIMIT ?",
+            self.list,
+            self.conditions(filter)
+        );
+        self.placed(&sql)
+    }
+
+    pub(super) fn count(&self, filter: &SagaFilter) -> SqlStr {
+        let sql = format!("{}{}", self.count, self.conditions(filter));
+        self.placed(&sql)
+    }
+
+    /// The words of the filter's enums are our own.
+    fn conditions(&self, filter: &SagaFilter) -> String {
+        let mut sql = String::new();
+        for (column, text) in filter.words() {
+            sql.push_str(&format!(" AND {column} = '{text}'"));
+        }
+        if filter.wanted_name().is_some() {
+            sql.push_str(" AND name = ?");
+        }
+        if filter.least_age().is_some() {
+            sql.push_str(&self.older);
+        }
+        sql
+    }
+
+    fn placed(&self, sql: &str) -> SqlStr {
+        if self.places == Places::Marked {
+            return statement(sql, &self.table);
+        }
+        let mut parts = sql.split('?');
+        let mut numbered = parts.next().unwrap_or_default().to_owned();
+        for (at, part) in parts.enumerate() {
+            numbered.push_str(&format!("${}{part}", at + 1));
+        }
+        statement(&numbered, &self.table)
+    }
 }

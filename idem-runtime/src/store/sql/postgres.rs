@@ -1,8 +1,8 @@
 //! Postgres.
 //!
 //! The reserving statement takes a transaction-level advisory lock without waiting and inserts only
-//! under it, so a duplicate of a running call learns so at once and never waits inside the database,
-//! and two transactions that reserve two keys in opposite order cannot deadlock.
+//! under it, so a duplicate of a running call learns so at once. One that has asked for a second also
+//! waits inside the database, where two transactions that wait for each other are found.
 //! See `docs/protocol.md`.
 
 pub(crate) mod setup;

@@ -9,6 +9,9 @@ CREATE TABLE IF NOT EXISTS {table} (
     state VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin NOT NULL,
     cancelled BOOLEAN NOT NULL,
     rest VARCHAR(20) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    cause VARCHAR(40) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin COMMENT 'why it does not go on',
+    cause_step VARCHAR(255) CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
+    cause_error TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     owner BINARY(16) NOT NULL,
     fence BIGINT NOT NULL COMMENT 'how often it was claimed',
     due_at DATETIME(6) COMMENT 'UTC, as the other times. Until then only its owner may touch it. NULL: it has ended, or is stuck',
@@ -18,7 +21,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     ended_at DATETIME(6),
     PRIMARY KEY (id),
     UNIQUE KEY serial (serial),
-    KEY due_at (due_at),
+    KEY due_at (name, due_at),
+    KEY rest (rest, id),
     KEY ended_at (ended_at)
 ) ENGINE = InnoDB ROW_FORMAT = DYNAMIC DEFAULT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin
 COMMENT = 'One row for each saga.';
@@ -31,6 +35,8 @@ CREATE TABLE IF NOT EXISTS {steps} (
     left_alone BOOLEAN NOT NULL,
     attempts INT NOT NULL,
     undo_attempts INT NOT NULL,
+    forgiven INT NOT NULL DEFAULT 0 COMMENT 'attempts before a person let it be tried again',
+    undo_forgiven INT NOT NULL DEFAULT 0,
     result LONGBLOB,
     error TEXT CHARACTER SET utf8mb4 COLLATE utf8mb4_bin,
     changed_at DATETIME(6) NOT NULL,

@@ -13,6 +13,9 @@ CREATE TABLE IF NOT EXISTS {table} (
     state TEXT NOT NULL CHECK (state IN ('running', 'compensating', 'completed', 'compensated')),
     cancelled INTEGER NOT NULL,
     rest TEXT CHECK (rest IN ('waiting', 'stuck')),
+    cause TEXT,
+    cause_step TEXT,
+    cause_error TEXT,
     owner BLOB NOT NULL,
     fence INTEGER NOT NULL,
     due_at INTEGER,
@@ -21,7 +24,8 @@ CREATE TABLE IF NOT EXISTS {table} (
     created_at INTEGER NOT NULL,
     ended_at INTEGER
 ) STRICT, WITHOUT ROWID;
-CREATE INDEX IF NOT EXISTS {schema}{local}_due_at ON {local} (due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {schema}{local}_due_at ON {local} (name, due_at) WHERE due_at IS NOT NULL;
+CREATE INDEX IF NOT EXISTS {schema}{local}_rest ON {local} (rest, id) WHERE rest IS NOT NULL;
 CREATE INDEX IF NOT EXISTS {schema}{local}_ended_at ON {local} (ended_at) WHERE ended_at IS NOT NULL;
 -- A row that goes leaves its fence behind: the next saga of any key is above it.
 CREATE TRIGGER IF NOT EXISTS {fences}_keep AFTER DELETE ON {local}
@@ -38,6 +42,8 @@ CREATE TABLE IF NOT EXISTS {steps} (
     left_alone INTEGER NOT NULL,
     attempts INTEGER NOT NULL,
     undo_attempts INTEGER NOT NULL,
+    forgiven INTEGER NOT NULL DEFAULT 0,
+    undo_forgiven INTEGER NOT NULL DEFAULT 0,
     result BLOB,
     error TEXT,
     changed_at INTEGER NOT NULL,

@@ -56,7 +56,9 @@ impl SchemaDialect for MySql {
             match run.execute(&mut *conn).await {
                 // Interrupted between the step and its note: the column is there.
                 Err(error) if number(&error) == Some(DUPLICATE_COLUMN) => {}
-                done => drop(done?),
+                done => {
+                    done?;
+                }
             }
         }
         Ok(())
@@ -345,7 +347,9 @@ async fn rights(
             Err(error) if is_denied(&error) => lacks.push(right),
             // Found among the settings.
             Err(error) if number(&error) == Some(READ_ONLY) => {}
-            probe => drop(probe?),
+            probe => {
+                probe?;
+            }
         }
     }
     if !lacks.is_empty() {
