@@ -91,6 +91,8 @@ pub enum ErrorKind {
     OutcomeUndecodable,
     /// A reservation was left without an outcome: its call ended midway, the effect is unknown.
     Abandoned,
+    /// A call that was to be resolved is not an abandoned one: nothing is recorded, or another outcome.
+    NotAbandoned,
     /// Two different functions have the same operation name (scope).
     DuplicateScope,
     /// A row holds a text that is no state of its machine.
@@ -289,6 +291,7 @@ impl Error {
             | K::Schema
             | K::OutcomeTooLarge
             | K::OutcomeNotRecordable
+            | K::NotAbandoned
             | K::DuplicateScope
             | K::UnknownState
             | K::UnknownStep
@@ -329,6 +332,7 @@ impl Error {
             | K::OutcomeGone
             | K::OutcomeUndecodable
             | K::Abandoned
+            | K::NotAbandoned
             | K::DuplicateScope
             | K::UnknownState
             | K::UnknownStep
@@ -464,6 +468,10 @@ impl ErrorKind {
             Self::Abandoned => (
                 "an earlier call ended midway and left its reservation without an outcome",
                 "find out whether its effect happened, then resolve the record with its outcome, or forget it",
+            ),
+            Self::NotAbandoned => (
+                "the call is not an abandoned one",
+                "nothing was changed; look at its status",
             ),
             Self::DuplicateScope => (
                 "two functions have the same operation name",

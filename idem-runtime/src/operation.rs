@@ -260,6 +260,26 @@ impl Operation {
         &self.scope
     }
 
+    /// How long an outcome is kept, and its key known, where no call says so: a retention that is known
+    /// at run time only is unknown here, and one without an end forgets nothing too early.
+    pub(crate) fn retention(&self) -> Retention {
+        self.retention_of(self.retention)
+    }
+
+    fn retention_of(&self, retention: Option<Retention>) -> Retention {
+        retention.unwrap_or(Retention::FOREVER).and(self.tombstone)
+    }
+
+    /// The most bytes that an encoded outcome may have.
+    pub(crate) fn most_bytes(&self) -> u64 {
+        self.max_outcome
+    }
+
+    /// How outcomes are encoded.
+    pub(crate) fn codec_id(&self) -> CodecId {
+        self.codec
+    }
+
     /// The version of the outcome type.
     pub(crate) fn schema_version(&self) -> u32 {
         self.schema
@@ -412,8 +432,7 @@ impl Call {
     /// How long the outcome is kept, and the key known.
     #[must_use]
     pub fn retention(&self) -> Retention {
-        let retention = self.retention.unwrap_or(Retention::FOREVER);
-        retention.and(self.operation.tombstone)
+        self.operation.retention_of(self.retention)
     }
 
     /// What this call does while another one runs.

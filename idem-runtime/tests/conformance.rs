@@ -103,6 +103,7 @@ caught! {
     an_outcome_kept_as_long_as_its_key_is_caught: ReplaysFromTheGrave by a_tombstone_outlives_its_outcome, a_tombstone_may_stay_for_ever;
     a_purge_of_tombstones_is_caught: PurgesTombstones by a_tombstone_outlives_its_outcome, a_tombstone_may_stay_for_ever;
     a_repeated_request_that_is_refused_is_caught: RefusesItself by the_same_owner_is_granted_again, a_dropped_reserve_can_be_repeated;
+    a_late_completion_that_is_refused_is_caught: RefusesLate by a_lapsed_lease_still_completes, a_lapsed_reservation_is_completed_by_what_is_shown_of_it;
 }
 
 #[test]

@@ -468,6 +468,93 @@ async fn a_dropped_call_is_in_progress_until_its_lease_ends_and_then_abandoned()
     assert!(call.status(&store).await.unwrap().is_absent());
 }
 
+fn paid(how: &str) -> Result<String, Failure> {
+    Ok(how.to_owned())
+}
+
+/// Leaves the call 7 behind.
+async fn drop_midway(store: &MemoryStore, body: &Body) {
+    tokio::select! {
+        _ = pay(store, 7, body) => panic!("it is held"),
+        () = body.started(1) => {}
+    }
+}
+
+/// IP-17: the effect happened, and somebody says so.
+#[tokio::test]
+async fn an_abandoned_call_is_resolved_with_its_outcome() {
+    let (clock, store) = standing();
+    let body = Body::held();
+    let call = pay_call(&7).unwrap();
+    let refused = call.resolve(&store, &paid("by hand")).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (ErrorKind::NotAbandoned, Effect::None),
+        "nothing is recorded"
+    );
+    drop_midway(&store, &body).await;
+    let refused = call.resolve(&store, &paid("by hand")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InProgress);
+    assert!(matches!(refused.retry(), idem::Retry::Later(Some(after)) if !after.is_zero()));
+    clock.advance(Duration::from_secs(1));
+    for _ in 0..2 {
+        call.resolve(&store, &paid("by hand")).await.unwrap();
+    }
+    call.resolve_without_outcome(&store).await.unwrap();
+    let refused = call.resolve(&store, &paid("otherwise")).await.unwrap_err();
+    assert_eq!(
+        (refused.kind(), refused.effect()),
+        (ErrorKind::NotAbandoned, Effect::Done),
+        "another outcome is recorded"
+    );
+    assert_eq!(pay(&store, 7, &body).await.unwrap(), "by hand");
+    assert_eq!(body.runs(), 1);
+    clock.advance(Duration::from_secs(3600));
+    let status = call.status(&store).await.unwrap();
+    assert!(
+        status.is_absent(),
+        "it is kept for the retention: {status:?}"
+    );
+}
+
+#[tokio::test]
+async fn an_abandoned_call_is_resolved_without_its_outcome() {
+    let (clock, store) = standing();
+    let body = Body::held();
+    let call = pay_call(&7).unwrap();
+    drop_midway(&store, &body).await;
+    clock.advance(Duration::from_secs(1));
+    for _ in 0..2 {
+        call.resolve_without_outcome(&store).await.unwrap();
+    }
+    let status = call.status(&store).await.unwrap();
+    assert!(matches!(status, Status::OutcomeGone(_)), "{status:?}");
+    let refused = call.resolve(&store, &paid("by hand")).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotAbandoned);
+    let error = pay(&store, 7, &body).await.unwrap_err();
+    assert_eq!(
+        (error.kind(), error.effect()),
+        (ErrorKind::OutcomeGone, Effect::Done)
+    );
+    assert_eq!(body.runs(), 1);
+}
+
+#[tokio::test]
+async fn a_call_is_resolved_with_an_error_where_that_is_recorded() {
+    let (clock, store) = standing();
+    let body = Body::held();
+    let call = pay_call(&7).unwrap();
+    drop_midway(&store, &body).await;
+    clock.advance(Duration::from_secs(1));
+    let refused = call.resolve(&store, &Err(Failure::Busy)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutcomeNotRecordable);
+    let declined = Err(Failure::Declined("by hand".to_owned()));
+    call.resolve(&store, &declined).await.unwrap();
+    let answer = pay(&store, 7, &body).await;
+    assert!(matches!(answer, Err(Failure::Declined(why)) if why == "by hand"));
+    assert_eq!(body.runs(), 1);
+}
+
 #[idempotent(
     key = "{no}", ttl = "1h", store = store, max_outcome = "10B", oversize = "tombstone",
     key_text = "hidden", companion = large_call

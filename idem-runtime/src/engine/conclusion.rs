@@ -35,8 +35,8 @@ pub(super) fn conclude<T, E, R: Run>(
     let (result, known) = match driven {
         Driven::Finished(result) => (result, false),
         Driven::Known(result) => (result, true),
-        Driven::LeaseLost => {
-            let lost = run.call().error(ErrorKind::LostOwnership);
+        Driven::LeaseLost(lost) => {
+            let lost = run.call().error(lost.kind());
             return (None, Verdict::Refusal(lost));
         }
     };

@@ -145,6 +145,26 @@ impl<T, E> Contract<T, E> {
         }
     }
 
+    /// The envelope of an answer that is recorded by hand.
+    ///
+    /// # Errors
+    /// It does not read back as the same value; or it is an error that is not recorded.
+    pub(crate) fn encode(
+        &self,
+        codec: CodecId,
+        schema: u32,
+        answer: &Result<T, E>,
+    ) -> Result<Bytes, Error> {
+        match (answer, &self.recording) {
+            (Ok(value), _) => self.encode_as(codec, schema, value),
+            (Err(error), Some(recording)) if (recording.is_final)(error) => {
+                (recording.encode)(error, codec, schema).map(|(envelope, _)| envelope)
+            }
+            (Err(_), _) => Err(Error::new(ErrorKind::OutcomeNotRecordable)
+                .detail("the operation does not record this error (`record_err`)")),
+        }
+    }
+
     /// What a record holds, for an outcome type of this schema version.
     pub(crate) fn decode(&self, schema: u32, envelope: &[u8]) -> Result<Result<T, E>, Error> {
         if !outcome::is_err(envelope) {

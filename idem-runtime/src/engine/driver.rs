@@ -1,8 +1,10 @@
+//! Runs the body of a call, and ends it when its lease is lost.
+
 use std::future::Future;
 use std::pin::pin;
 
 use super::call_path::{self, Holds};
-use super::renewal::Renewal;
+use super::renewal::{Lost, Renewal};
 use crate::key::RecordId;
 use crate::operation::OnLostLease;
 use crate::protocol::Fence;
@@ -35,7 +37,7 @@ pub enum Driven<R> {
     /// It did not run: the backstop gave this.
     Known(R),
     /// It was dropped, because its lease was lost.
-    LeaseLost,
+    LeaseLost(Lost),
 }
 
 impl Driver {
@@ -82,13 +84,13 @@ impl Driver {
             }
             Kind::Leased(id, fence, renewal, on_lost_lease) => {
                 let mut body = pin!(call_path::within(Holds::Leased(id, fence), body));
-                tokio::select! {
+                let lost = tokio::select! {
                     biased;
                     result = &mut body => return Driven::Finished(result),
-                    () = renewal.until_lost() => {}
-                }
+                    lost = renewal.until_lost() => lost,
+                };
                 match on_lost_lease {
-                    OnLostLease::Cancel => Driven::LeaseLost,
+                    OnLostLease::Cancel => Driven::LeaseLost(lost),
                     OnLostLease::Continue => Driven::Finished(body.await),
                 }
             }

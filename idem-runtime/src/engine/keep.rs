@@ -47,7 +47,7 @@ impl<T, K> Keep<T, K> {
                 let (kept, value) = split(result);
                 (Driven::Known(kept), value)
             }
-            Driven::LeaseLost => (Driven::LeaseLost, None),
+            Driven::LeaseLost(lost) => (Driven::LeaseLost(lost), None),
         }
     }
 }

@@ -58,7 +58,8 @@ pub use leased::share;
 pub(crate) use leased::{ask, no_answer};
 #[cfg(feature = "_sqlx")]
 pub use owned::{Closed, OwnedRun, aside, close, close_or_again, open};
-pub(crate) use renewal::{Renew, StoreLease, renew_until_lost};
+pub use renewal::Lost;
+pub(crate) use renewal::{AtDeadline, Renew, StoreLease, renew_until_lost};
 pub(crate) use term::{Term, TermWatch};
 pub(crate) use turns::Turns;
 

@@ -205,7 +205,7 @@ pub async fn leave_with_token<T, E, A: Access, P: Permit<A::Guard>>(
     contract: &Contract<T, E>,
 ) -> Result<T, E> {
     let succeeded = matches!(driven, Driven::Finished(Ok(_)));
-    let lost = matches!(driven, Driven::LeaseLost);
+    let lost = matches!(driven, Driven::LeaseLost(_));
     // From here on the outcome is recorded whatever becomes of this future.
     let (settlement, verdict) = conclude(&mut run, driven, contract);
     let spent = match slot.take() {
@@ -238,7 +238,7 @@ async fn spend<G: Guard, P: Permit<G>>(
 ) -> Result<(), Option<TokenError>> {
     match driver.drive(permit.use_up()).await {
         Driven::Finished(used) => used.map_err(Some),
-        Driven::Known(_) | Driven::LeaseLost => Err(None),
+        Driven::Known(_) | Driven::LeaseLost(_) => Err(None),
     }
 }
 

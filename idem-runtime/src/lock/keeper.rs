@@ -8,7 +8,7 @@ use tokio::time::{Instant, timeout};
 
 use super::lane::Turn;
 use super::{GiveBack, LockError, LockGuard, OnDrop};
-use crate::engine::{Renew, StoreLease, Term, no_answer, renew_until_lost};
+use crate::engine::{AtDeadline, Lost, Renew, StoreLease, Term, no_answer, renew_until_lost};
 use crate::error::{Effect, Error};
 use crate::key::RecordId;
 use crate::protocol::Fence;
@@ -23,7 +23,7 @@ pub(super) trait Holding: Renew + 'static {
     fn give_back(&mut self) -> impl Future<Output = Result<Held, Error>> + Send;
 
     /// It may be somebody else's from now on.
-    fn lost(&mut self);
+    fn lost(&mut self, how: Lost);
 }
 
 impl<S: Store> Holding for StoreLease<S> {
@@ -33,8 +33,8 @@ impl<S: Store> Holding for StoreLease<S> {
         self.store.release(&self.reservation).await
     }
 
-    fn lost(&mut self) {
-        self.warn();
+    fn lost(&mut self, how: Lost) {
+        self.warn(how);
     }
 }
 
@@ -77,14 +77,16 @@ impl<H: Holding> Acquired<H> {
         let mut turn = Some(turn);
         let asked = tokio::select! {
             biased;
-            asked = &mut ended => Some(asked),
-            () = renew_until_lost(&mut self.holding, lease, end, next, Some(&term)) => None,
+            asked = &mut ended => Ok(asked),
+            lost = renew_until_lost(
+                &mut self.holding, lease, end, next, AtDeadline::End(&term),
+            ) => Err(lost),
         };
         let asked = match asked {
-            Some(asked) => asked,
-            None => {
+            Ok(asked) => asked,
+            Err(lost) => {
                 term.end();
-                self.holding.lost();
+                self.holding.lost(lost);
                 // Whoever is next must not wait for somebody who does not know yet.
                 turn = None;
                 ended.await

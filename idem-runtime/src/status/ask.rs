@@ -1,11 +1,15 @@
+//! Where a call's record is asked for, resolved and forgotten.
+
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::Bytes;
 
-use super::Status;
+use super::{Holder, Status};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::key::RecordId;
-use crate::store::Store;
+use crate::retention::Retention;
+use crate::store::{Held, Request, Reservation, Store};
 
 /// Where a call's record is asked for: what the annotated function has as its store, as a reference.
 ///
@@ -35,6 +39,14 @@ pub trait Asked: Send {
     /// Removes a record that nobody holds.
     #[doc(hidden)]
     fn remove(&mut self, id: RecordId) -> impl Future<Output = Result<bool, Error>> + Send;
+
+    /// Completes a record whose call did not come to an end.
+    #[doc(hidden)]
+    fn resolve(
+        &mut self,
+        id: RecordId,
+        resolution: Resolution,
+    ) -> impl Future<Output = Result<(), Error>> + Send;
 }
 
 impl<S: Store> Asked for &S {
@@ -55,21 +67,87 @@ impl<S: Store> Asked for &S {
         }
         in_nobodys_hands(self.look(id).await?).map(|()| false)
     }
+
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        if let Some(stored) = self.lookup(id).await? {
+            let (fingerprint, fence) = (stored.record.fingerprint, stored.record.fence);
+            if let Status::Abandoned(Holder {
+                owner: Some(owner), ..
+            }) = Status::of(stored)?
+            {
+                // The one that was left behind is completed, in its owner's name: should another call
+                // have taken it over meanwhile, this changes nothing.
+                let request = Request {
+                    owner,
+                    ..Request::new(id, fingerprint, Duration::ZERO)
+                };
+                let left = Reservation::new(&request, fence);
+                let outcome = resolution.outcome.clone();
+                if let Held::Yes = self.complete(&left, outcome, resolution.retention).await? {
+                    return Ok(());
+                }
+            }
+        }
+        resolution.is_recorded(self.look(id).await?)
+    }
 }
 
 /// Refuses to forget what is running.
 pub(super) fn in_nobodys_hands(status: Status<Bytes>) -> Result<(), Error> {
     match status {
-        Status::InProgress(holder) => {
-            let error = Error::new(ErrorKind::InProgress)
-                .detail("a record is not forgotten while its call runs")
-                .effect_is(Effect::None);
-            Err(match holder.free_in {
-                Some(free_in) => error.after(free_in),
-                None => error,
-            })
-        }
+        Status::InProgress(holder) => Err(running(
+            &holder,
+            "a record is not forgotten while its call runs",
+        )),
         _ => Ok(()),
+    }
+}
+
+fn running(holder: &Holder, detail: &str) -> Error {
+    let error = Error::new(ErrorKind::InProgress)
+        .detail(detail)
+        .effect_is(Effect::None);
+    match holder.free_in {
+        Some(free_in) => error.after(free_in),
+        None => error,
+    }
+}
+
+/// How a call is to be recorded that did not come to an end.
+#[doc(hidden)]
+#[derive(Clone, Debug)]
+pub struct Resolution {
+    pub(super) outcome: Bytes,
+    pub(super) retention: Retention,
+    /// Whether it says that the effect is done, and of the outcome nothing.
+    pub(super) is_bare: bool,
+}
+
+impl Resolution {
+    /// Whether a record that stands like this says the same.
+    ///
+    /// # Errors
+    /// It does not.
+    pub(super) fn is_recorded(&self, status: Status<Bytes>) -> Result<(), Error> {
+        let not_abandoned = |detail: &str| Error::new(ErrorKind::NotAbandoned).detail(detail);
+        Err(match status {
+            Status::Completed(done) if self.is_bare || done.outcome == self.outcome => {
+                return Ok(());
+            }
+            Status::OutcomeGone(_) if self.is_bare => return Ok(()),
+            Status::Completed(_) => {
+                not_abandoned("it is completed with another outcome").effect_is(Effect::Done)
+            }
+            Status::OutcomeGone(_) => {
+                not_abandoned("it is done and its outcome is not kept").effect_is(Effect::Done)
+            }
+            Status::InProgress(holder) => {
+                running(&holder, "a call is not resolved while it may still run")
+            }
+            // Abandoned again, by another call, since it was looked at.
+            Status::Abandoned(holder) => running(&holder, "another call was at it meanwhile"),
+            Status::Absent => not_abandoned("nothing is recorded under its key"),
+        })
     }
 }
 

@@ -5,7 +5,7 @@ use std::time::Instant;
 use bytes::Bytes;
 use sqlx::{Pool, Transaction};
 
-use super::ask::in_nobodys_hands;
+use super::ask::{Resolution, in_nobodys_hands};
 use super::{Asked, Gone, Holder, Status};
 use crate::clock::Moment;
 use crate::engine::run_to_end;
@@ -14,8 +14,8 @@ use crate::key::RecordId;
 use crate::retention::Left;
 use crate::store::Until;
 use crate::store::sql::{
-    AtIt, Dialect, OnTx, OwnPool as _, PoolWith, Records, Row, Running, Statements, classify,
-    held_or_failed,
+    AtIt, Dialect, OnTx, OwnPool as _, PoolWith, Records, Row, Running, Statements, Times,
+    classify, held_or_failed,
 };
 
 impl<D: Dialect> Asked for &Pool<D> {
@@ -29,6 +29,10 @@ impl<D: Dialect> Asked for &Pool<D> {
 
     async fn remove(&mut self, id: RecordId) -> Result<bool, Error> {
         remove_outside(self, Records::shared(), id).await
+    }
+
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        resolve_outside(self, Records::shared(), id, resolution).await
     }
 }
 
@@ -44,6 +48,10 @@ impl<D: Dialect> Asked for PoolWith<D> {
     async fn remove(&mut self, id: RecordId) -> Result<bool, Error> {
         remove_outside(self.pool(), self.records(), id).await
     }
+
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        resolve_outside(self.pool(), self.records(), id, resolution).await
+    }
 }
 
 impl<D: Dialect> Asked for &PoolWith<D> {
@@ -57,6 +65,10 @@ impl<D: Dialect> Asked for &PoolWith<D> {
 
     async fn remove(&mut self, id: RecordId) -> Result<bool, Error> {
         remove_outside(self.pool(), self.records(), id).await
+    }
+
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        resolve_outside(self.pool(), self.records(), id, resolution).await
     }
 }
 
@@ -72,6 +84,10 @@ impl<D: Dialect> Asked for &mut Transaction<'_, D> {
     async fn remove(&mut self, id: RecordId) -> Result<bool, Error> {
         remove_inside::<D>(self, Records::shared(), id).await
     }
+
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        resolve_inside::<D>(self, Records::shared(), id, &resolution).await
+    }
 }
 
 impl<D: Dialect> Asked for OnTx<'_, '_, D> {
@@ -85,6 +101,10 @@ impl<D: Dialect> Asked for OnTx<'_, '_, D> {
 
     async fn remove(&mut self, id: RecordId) -> Result<bool, Error> {
         remove_inside::<D>(self.tx, &self.records, id).await
+    }
+
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        resolve_inside::<D>(self.tx, &self.records, id, &resolution).await
     }
 }
 
@@ -210,6 +230,54 @@ pub(super) async fn remove_inside<D: Dialect>(
     let gone = D::forget(conn, records.statements::<D>(), id).await;
     let gone = gone.map_err(|error| in_transaction(held_or_failed::<D>(error)))?;
     Ok(gone > 0)
+}
+
+/// Goes on when the caller drops it: a connection goes back as it was.
+pub(super) async fn resolve_outside<D: Dialect>(
+    pool: &Pool<D>,
+    records: &Records,
+    id: RecordId,
+    resolution: Resolution,
+) -> Result<(), Error> {
+    let (pool, records) = (pool.clone(), records.clone());
+    run_to_end(async move {
+        let mut conn = pool.acquire().await.map_err(classify::<D>)?;
+        resolve::<D>(&mut conn, &records, id, &resolution, false).await
+    })
+    .await
+}
+
+pub(super) async fn resolve_inside<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    id: RecordId,
+    resolution: &Resolution,
+) -> Result<(), Error> {
+    resolve::<D>(conn, records, id, resolution, true)
+        .await
+        .map_err(in_transaction)
+}
+
+async fn resolve<D: Dialect>(
+    conn: &mut D::Connection,
+    records: &Records,
+    id: RecordId,
+    resolution: &Resolution,
+    inside: bool,
+) -> Result<(), Error> {
+    let mut status = look::<D>(conn, records, id, inside).await?;
+    if let Status::Abandoned(Holder {
+        owner: Some(owner), ..
+    }) = status
+    {
+        let (statements, times) = (records.statements::<D>(), Times::of(resolution.retention));
+        let done = D::complete(conn, statements, id, owner, &resolution.outcome, times).await;
+        if done.map_err(classify::<D>)? > 0 {
+            return Ok(());
+        }
+        status = look::<D>(conn, records, id, inside).await?;
+    }
+    resolution.is_recorded(status)
 }
 
 /// After a failed statement nothing more can be done in the caller's transaction.

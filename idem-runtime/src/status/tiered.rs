@@ -2,7 +2,10 @@
 
 use bytes::Bytes;
 
-use super::sql::{look_inside, look_outside, remove_inside, remove_outside};
+use super::ask::Resolution;
+use super::sql::{
+    look_inside, look_outside, remove_inside, remove_outside, resolve_inside, resolve_outside,
+};
 use super::{Asked, Status};
 use crate::error::Error;
 use crate::key::RecordId;
@@ -22,6 +25,11 @@ impl<D: Dialect, F: Front> Asked for OverPool<'_, D, F> {
         let removed = remove_outside(self.pool(), self.records(), id).await;
         self.tier().remove(id).await;
         removed
+    }
+
+    /// The front holds nothing of a call without an outcome.
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        resolve_outside(self.pool(), self.records(), id, resolution).await
     }
 }
 
@@ -44,5 +52,9 @@ impl<D: Dialect, F: Front> Asked for OverTx<'_, '_, '_, D, F> {
             after.note().forgotten.push(id);
         }
         removed
+    }
+
+    async fn resolve(&mut self, id: RecordId, resolution: Resolution) -> Result<(), Error> {
+        resolve_inside::<D>(self.tx, &self.tier.records, id, &resolution).await
     }
 }

@@ -106,6 +106,42 @@ async fn a_killed_holder<D: LeaseDialect>(kind: &str, url: String, store: Leased
     assert!(call.status(&store).await.unwrap().is_absent());
 }
 
+/// IP-17: the call dies with its effect done, and somebody says so.
+async fn is_resolved<D: LeaseDialect>(kind: &str, url: String, store: LeasedSql<D>) {
+    let call = pay_call::<D>(&7).unwrap();
+    let refused = call.resolve(&store, &Ok(5)).await.unwrap_err();
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::NotAbandoned,
+        "nothing is recorded"
+    );
+    let mut child = child("dies_in_body").arg(kind).arg(url).spawn();
+    child.wait_for("in the body").await;
+    let refused = call.resolve(&store, &Ok(5)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InProgress);
+    child.kill9();
+    while call.status(&store).await.unwrap().is_in_progress() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    for _ in 0..2 {
+        call.resolve(&store, &Ok(5)).await.unwrap();
+    }
+    let refused = call.resolve(&store, &Ok(6)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotAbandoned, "another outcome");
+    let repeat = pay(&store, 7, async { panic!("it ran again") }).await;
+    assert_eq!(repeat.unwrap(), 5);
+}
+
+#[tokio::test]
+async fn ip_17_an_abandoned_call_is_resolved_with_its_outcome() {
+    let (database, pool) = support::postgres().await;
+    is_resolved("postgres", database.url().to_owned(), LeasedSql::new(pool)).await;
+    let (database, pool) = support::mariadb().await;
+    is_resolved("mariadb", database.url().to_owned(), LeasedSql::new(pool)).await;
+    let (file, pool) = support::sqlite().await;
+    is_resolved("sqlite", file.url(), LeasedSql::new(pool)).await;
+}
+
 #[tokio::test]
 async fn lk_10_a_killed_holder_is_seen_until_its_lease_ends_and_as_abandoned_then() {
     let (database, pool) = support::postgres().await;

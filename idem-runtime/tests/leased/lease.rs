@@ -45,24 +45,93 @@ async fn a_renewal_that_fails_now_and_then_is_repeated_in_time() {
     assert_eq!(answer.unwrap(), 1);
 }
 
+/// The store is asked for one more lease before live work is dropped; then the body ends.
 #[tokio::test(start_paused = true)]
-async fn a_body_is_dropped_by_the_end_of_its_lease_by_the_local_count() {
-    for fault in [Fault::Before, Fault::HangBefore, Fault::Delay(LEASE * 2)] {
+async fn a_body_whose_lease_is_not_renewed_in_time_is_told_so() {
+    for fault in [Fault::Before, Fault::HangBefore] {
         let (store, runs) = (store(), Runs::default());
         store.always(Step::Renew, fault);
         let begun = Instant::now();
         let answer = call(&store, &REJECTING, "7", runs.body(LEASE * 10, 1)).await;
+        let took = begun.elapsed();
         assert!(
-            begun.elapsed() <= LEASE + millis(5),
-            "{fault:?} {:?}",
-            begun.elapsed()
+            took >= LEASE && took <= LEASE * 2 + millis(5),
+            "{fault:?} {took:?}"
         );
         let error = error(answer);
         assert_eq!(
             (error.kind(), error.effect()),
-            (ErrorKind::LostOwnership, Effect::Unknown)
+            (ErrorKind::LeaseExpired, Effect::Unknown)
+        );
+        assert!(
+            !error.to_string().contains("took the reservation over"),
+            "{error}"
         );
     }
+}
+
+/// Nobody else has called: a store that was slow for longer than the lease ends no live work.
+#[tokio::test(start_paused = true)]
+async fn a_store_that_is_slow_for_longer_than_the_lease_ends_no_live_body() {
+    // As a table that is locked for 1.3 leases.
+    let (store, runs) = (store(), Runs::default());
+    store.always(Step::Renew, Fault::HangBefore);
+    let slow = tokio::spawn({
+        let (store, body) = (store.clone(), runs.body(LEASE * 5, 1));
+        async move { call(&store, &REJECTING, "7", body).await }
+    });
+    sleep(LEASE - millis(1)).await;
+    store.heal();
+    store.next(Step::Renew, Fault::Delay(LEASE * 2 / 3));
+    assert_eq!(slow.await.unwrap().unwrap(), 1);
+    assert_eq!(quick(&store, &REJECTING, 2).await.unwrap(), 1);
+    assert_eq!(runs.count(), 1);
+
+    // One request that takes longer than the pauses between them, but not than a lease.
+    let (store, runs) = (self::store(), Runs::default());
+    store.always(Step::Renew, Fault::Delay(LEASE * 2 / 3));
+    let answer = call(&store, &REJECTING, "7", runs.body(LEASE * 10, 1)).await;
+    assert_eq!(answer.unwrap(), 1);
+}
+
+/// Asked once more at the end of the lease, the store says that another call has the record.
+#[tokio::test(start_paused = true)]
+async fn a_body_whose_record_was_taken_over_is_told_that() {
+    let (store, runs) = (store(), Runs::default());
+    store.always(Step::Renew, Fault::Before);
+    let slow = tokio::spawn({
+        let (store, body) = (store.clone(), runs.body(LEASE * 10, 1));
+        async move { call(&store, &REJECTING, "7", body).await }
+    });
+    sleep(LEASE + millis(1)).await;
+    assert_eq!(quick(&store, &REJECTING, 2).await.unwrap(), 2);
+    store.heal();
+    let lost = error(slow.await.unwrap());
+    assert_eq!(
+        (lost.kind(), lost.effect()),
+        (ErrorKind::LostOwnership, Effect::Unknown)
+    );
+    assert_eq!(quick(&store, &REJECTING, 3).await.unwrap(), 2);
+}
+
+/// In real time, on one thread: the body blocks it in pieces of nearly half a lease.
+#[test]
+fn a_body_in_blocking_pieces_keeps_its_lease_on_one_thread() {
+    let store = Faulty::new(MemoryStore::new());
+    // A request that needs the thread more than once, as one to a server does.
+    store.always(Step::Renew, Fault::Delay(LEASE / 2));
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .unwrap();
+    let answer = runtime.block_on(call(&store, &REJECTING, "7", || async {
+        for _ in 0..10 {
+            std::thread::sleep(millis(140));
+            tokio::task::yield_now().await;
+        }
+        Ok(1)
+    }));
+    assert_eq!(answer.unwrap(), 1);
 }
 
 /// The store's clock is what counts: when it jumps, the holder hears of it at its next renewal.

@@ -112,6 +112,40 @@ async fn what_was_committed_midway_is_abandoned_until_it_is_forgotten() {
     done(asked(&db, "1").await);
 }
 
+/// IP-17: the effects that were committed with it happened, and somebody says so.
+#[tokio::test]
+async fn ip_17_what_was_committed_midway_is_resolved_with_its_outcome() {
+    for inside in [false, true] {
+        let db = Database::fresh().await;
+        let body = Body::default();
+        let mut tx = db.pool.begin().await.unwrap();
+        body.drop_in_pause(pay(&mut tx, "1", 100, body.then(Then::Pause(NEVER))))
+            .await;
+        let call = pay_call("1").unwrap();
+        let by_hand: Paid = Ok(77);
+        let refused = call.resolve(&db.pool, &by_hand).await.unwrap_err();
+        assert_eq!(
+            refused.kind(),
+            ErrorKind::InProgress,
+            "its transaction runs"
+        );
+        tx.commit().await.unwrap();
+        for _ in 0..2 {
+            if inside {
+                let mut tx = db.pool.begin().await.unwrap();
+                call.resolve(&mut tx, &by_hand).await.unwrap();
+                tx.commit().await.unwrap();
+            } else {
+                call.resolve(&db.pool, &by_hand).await.unwrap();
+            }
+        }
+        done(asked(&db, "1").await);
+        let replayed = pay_and_commit(&db.pool, "1", 100, body.clone()).await;
+        assert_eq!(replayed.unwrap(), 77);
+        assert_eq!(body.runs(), 1);
+    }
+}
+
 #[tokio::test]
 async fn a_hundred_questions_refuse_nobody() {
     let db = Database::fresh().await;

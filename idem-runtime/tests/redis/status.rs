@@ -73,6 +73,43 @@ async fn lk_10_a_killed_holder_is_seen_until_its_lease_ends_and_as_abandoned_the
     assert_eq!(paid.unwrap(), "paid");
 }
 
+/// IP-17: the call dies with its effect done, and somebody says so.
+#[tokio::test]
+async fn ip_17_an_abandoned_call_is_resolved_with_its_outcome() {
+    let server = RedisServer::start(&[]);
+    let store = support::store_on(&server.url()).await;
+    let call = pay_call(&7).unwrap();
+    let by_hand = Ok("by hand".to_owned());
+    let refused = call.resolve(&store, &by_hand).await.unwrap_err();
+    assert_eq!(
+        refused.kind(),
+        ErrorKind::NotAbandoned,
+        "nothing is recorded"
+    );
+    let mut child = child("dies_in_body").arg(server.url()).spawn();
+    child.wait_for("in the body").await;
+    let refused = call.resolve(&store, &by_hand).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::InProgress);
+    child.kill9();
+    while call.status(&store).await.unwrap().is_in_progress() {
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let large = Ok("x".repeat(98));
+    let refused = call.resolve(&store, &large).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::OutcomeTooLarge);
+    for _ in 0..2 {
+        call.resolve(&store, &by_hand).await.unwrap();
+    }
+    let refused = call.resolve(&store, &Ok("other".to_owned())).await;
+    assert_eq!(
+        refused.unwrap_err().kind(),
+        ErrorKind::NotAbandoned,
+        "another outcome"
+    );
+    let repeat = pay(&store, 7, async { panic!("it ran again") }).await;
+    assert_eq!(repeat.unwrap(), "by hand");
+}
+
 #[tokio::test]
 async fn the_whole_life_of_a_call() {
     let store = support::store().await;

@@ -62,6 +62,8 @@ flaws! {
     PurgesTombstones,
     /// A repeated request waits for itself.
     RefusesItself,
+    /// A lease that is over counts as taken over.
+    RefusesLate,
 }
 
 #[derive(Clone, Debug)]
@@ -253,6 +255,12 @@ impl Store for PlainStore {
             }
         }
         drop(records);
+        if self.has(Flaw::RefusesLate)
+            && let Some(stored) = self.records().all.get(&held.id)
+            && stored.record.is_lapsed(self.clock.now())
+        {
+            return Ok(Held::No);
+        }
         let Reservation { owner, fence, .. } = *held;
         let done = self.step(held, |_| Event::Complete {
             owner,

@@ -1,9 +1,14 @@
 //! How a call stands behind a front: the store is asked, and `forget` reaches the front.
 
+use std::time::Duration;
+
 use idem_macros::idempotent;
+use idem_runtime::fingerprint::Fingerprint;
 use idem_runtime::status::{CallRef, Status};
 use idem_runtime::store::memory::MemoryStore;
 use idem_runtime::store::tiered::{MemoryFront, Tier, Tiered};
+use idem_runtime::store::{Request, Reserved, Store as _};
+use idem_runtime::testing::clock::ManualClock;
 use idem_runtime::{Error, ErrorKind};
 use sqlx::{PgPool, PgTransaction};
 
@@ -126,4 +131,41 @@ async fn what_runs_is_not_forgotten() {
     };
     assert_eq!(error.kind(), ErrorKind::InProgress);
     assert!(call.status(&store).await.unwrap().is_absent());
+}
+
+/// What is resolved behind a front is what the front answers from then on.
+#[tokio::test]
+async fn a_resolved_call_is_answered_by_the_front() {
+    let clock = ManualClock::new();
+    let inner = MemoryStore::builder().clock(clock.clone()).build();
+    let store = Tiered::new(MemoryFront::new(1 << 20), inner);
+    let call = leased_call(&7).unwrap();
+    let left = Request::new(
+        call.record_id(""),
+        Fingerprint::NONE,
+        Duration::from_secs(1),
+    );
+    let held = store.reserve(&left).await.unwrap();
+    assert!(matches!(held, Reserved::Granted(_)), "{held:?}");
+    clock.advance(Duration::from_secs(1));
+    call.resolve(&store, &Ok(5)).await.unwrap();
+    for _ in 0..2 {
+        assert_eq!(leased(&store, 7, 1).await.unwrap(), 5);
+    }
+}
+
+/// Of transactions on Postgres nothing is ever left behind: there is nothing to resolve.
+#[tokio::test]
+async fn a_database_has_nothing_to_resolve_and_says_so() {
+    let (_database, pool) = database().await;
+    let front = memory();
+    let call: CallRef<u64, Error> = owned_call(&7).unwrap();
+    let refused = call.resolve(front.pool(&pool), &Ok(5)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotAbandoned);
+    assert_eq!(owned(&front, &pool, 7, 1).await.unwrap(), 1);
+    call.resolve(front.pool(&pool), &Ok(1)).await.unwrap();
+    let mut tx = pool.begin().await.unwrap();
+    let refused = call.resolve(front.over(&mut tx), &Ok(5)).await.unwrap_err();
+    assert_eq!(refused.kind(), ErrorKind::NotAbandoned, "another outcome");
+    assert_eq!(owned(&front, &pool, 7, 2).await.unwrap(), 1);
 }

@@ -130,7 +130,7 @@ async fn finish<T, E, D: Dialect>(
     let (result, known) = match driven {
         Driven::Finished(result) => (result, false),
         Driven::Known(result) => (result, true),
-        Driven::LeaseLost => (contract.refuse(call.error(ErrorKind::LostOwnership)), false),
+        Driven::LeaseLost(lost) => (contract.refuse(call.error(lost.kind())), false),
     };
     let begun = Begun {
         pool,

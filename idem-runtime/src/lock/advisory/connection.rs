@@ -1,6 +1,6 @@
 use sqlx::{AssertSqlSafe, Connection as _, PgConnection, PgPool, Postgres, Row as _};
 
-use crate::engine::Renew;
+use crate::engine::{Lost, Renew};
 use crate::error::{Effect, Error, ErrorKind, Retry};
 use crate::lock::keeper::Holding;
 use crate::protocol::Fence;
@@ -126,7 +126,7 @@ impl Holding for Session {
         Ok(if unlocked { Held::Yes } else { Held::No })
     }
 
-    fn lost(&mut self) {
+    fn lost(&mut self, _: Lost) {
         tracing::warn!(lock = self.lock, "the session that held the lock was lost");
         // If it is alive after all it lets others have the lock.
         self.connection = None;

@@ -204,6 +204,57 @@ pub async fn a_lapsed_lease_still_completes<S: Store>(harness: &Harness<S>) {
     let _ = harness.take(held[2].id, FREE, FREE_MEANS).await;
 }
 
+/// What a look-up shows of a lapsed reservation is enough to complete it: somebody has found out that
+/// the effect of a call happened that did not come to its end. While the call may run, and after a
+/// take-over, it is not this reservation that is completed.
+pub async fn a_lapsed_reservation_is_completed_by_what_is_shown_of_it<S: Store>(
+    harness: &Harness<S>,
+) {
+    let ids = [harness.fresh(), harness.fresh()];
+    let mut shown = Vec::new();
+    for id in ids {
+        let _ = harness.take(id, FREE, FREE_MEANS).await;
+    }
+    harness.pass(harness.lease() * 5 / 4).await;
+    for id in ids {
+        let Some(stored) = harness.lookup(id).await else {
+            law(
+                harness.expires_by_itself,
+                "a look-up shows a reservation that is over and was not taken over",
+                "nobody can find out which calls were left behind",
+                &id,
+            );
+            return;
+        };
+        let State::Reserved { owner, .. } = stored.record.state else {
+            law(false, "a look-up shows a reservation", FREE_MEANS, &stored);
+            return;
+        };
+        let request = Request {
+            owner,
+            ..harness.request(id)
+        };
+        shown.push(Reservation::new(&request, stored.record.fence));
+    }
+    let answer = harness.complete(&shown[0], b"by hand").await;
+    let replayed = harness.reserve(&harness.request(ids[0])).await;
+    law(
+        answer == Held::Yes
+            && matches!(&replayed, Reserved::Completed { outcome, .. } if **outcome == *b"by hand"),
+        "a lapsed reservation is completed by the owner and number that a look-up shows",
+        "an abandoned call cannot be resolved, and its effect is repeated",
+        &(answer, replayed),
+    );
+    let _ = harness.take(ids[1], FREE, FREE_MEANS).await;
+    let answer = harness.complete(&shown[1], b"by hand").await;
+    law(
+        answer == Held::No,
+        "what was shown of a reservation completes none that took it over",
+        "a call that runs is completed with the outcome of another one",
+        &answer,
+    );
+}
+
 /// A crash frees the key after the lease, whatever retention the operation has; an outcome is kept
 /// for its retention, whatever lease it was made under.
 pub async fn lease_and_retention_are_separate<S: Store>(harness: &Harness<S>) {

@@ -285,6 +285,7 @@ macro_rules! __conformance_cases {
             a_late_owner_changes_nothing
             a_stranger_changes_nothing
             a_lapsed_lease_still_completes
+            a_lapsed_reservation_is_completed_by_what_is_shown_of_it
             lease_and_retention_are_separate
             a_sub_second_lease_holds
             a_shortest_lease_ends
