@@ -95,7 +95,7 @@ async fn a_body_that_lost_its_lease_is_dropped_unless_it_continues() {
     let (store, body) = (store(), Body::new());
     store.always(Step::Renew, Fault::Before);
     let error = cancelling(&store, 1, LEASE * 3, &body).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::LostOwnership);
+    assert_eq!(error.kind(), ErrorKind::LeaseExpired);
     assert_eq!(body.runs(), 0);
     // Nobody else came: the late outcome counts.
     assert_eq!(continuing(&store, 1, LEASE * 3, &body).await.unwrap(), 1);

@@ -44,7 +44,7 @@ impl<S: Store> Run for LeasedRun<S> {
             self.guard.reservation().clone(),
             self.call().lease(),
             self.sent_at,
-            self.call.on_lost_lease(),
+            self.call().on_lost_lease(),
         );
         Driver::leased(
             self.call().id(),

@@ -272,7 +272,7 @@ async fn resolve<D: Dialect>(
     {
         let (statements, times) = (records.statements::<D>(), Times::of(resolution.retention));
         let done = D::complete(conn, statements, id, owner, &resolution.outcome, times).await;
-        if done.map_err(classify::<D>)? > 0 {
+        if done.map_err(held_or_failed::<D>)? > 0 {
             return Ok(());
         }
         status = look::<D>(conn, records, id, inside).await?;
