@@ -362,6 +362,7 @@ where
             pool: Arc::as_ptr(&definition.pool.connect_options()) as usize,
             table: definition.table.lane(call),
             id,
+            alone: None,
         };
         loop {
             match coalesce::join(lane.clone(), fingerprint) {
