@@ -314,7 +314,6 @@ where
     }
 
     /// A worker that runs on what other processes have left.
-    #[must_use]
     pub fn worker(&self) -> Worker {
         Worker::new().and(self)
     }
