@@ -72,7 +72,6 @@ impl Store for MapStore {
             record,
             request.owner,
             request.fingerprint,
-            request.on_crash,
             shelf.fences,
             now,
         );

@@ -97,6 +97,8 @@ caught! {
     whole_seconds_are_caught: WholeSeconds by a_sub_second_lease_holds, a_sub_second_retention_is_kept;
     a_reservation_kept_for_the_retention_is_caught: LeaseIsForever by a_lapsed_lease_is_taken_over;
     a_take_over_of_what_is_held_is_caught: IgnoresHold by an_abandoned_reservation_is_held;
+    a_claim_that_is_held_is_caught: HoldsFromTheClaim by a_claim_that_is_not_confirmed_is_not_held;
+    a_take_over_by_another_payload_is_caught: ForgetsPayloadWithLease by another_payload_is_refused_after_the_lease;
     a_purge_of_reservations_is_caught: PurgesReservations by purge_removes_only_what_is_over;
     text_that_ends_at_a_zero_is_caught: EndsAtZero by outcomes_come_back_byte_equal;
     a_key_forgotten_with_its_outcome_is_caught: ForgetsWithTheOutcome by a_tombstone_outlives_its_outcome, a_tombstone_may_stay_for_ever;

@@ -1,13 +1,15 @@
 //! What is left to do when a call's future is dropped.
 
 use std::future::Future;
+use std::time::Duration;
 
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use super::recording;
 use crate::key::RecordId;
 use crate::operation::{Call, OnCancel};
-use crate::protocol::{Owner, State};
+use crate::protocol::{OnCrash, Owner};
 use crate::store::{Reservation, Store};
 
 /// Holds a reservation, and does what is left to do when it is dropped.
@@ -100,6 +102,8 @@ pub(super) struct Unanswered<'a, S: Store> {
     store: &'a S,
     id: RecordId,
     owner: Owner,
+    /// For how long giving it back is tried.
+    patience: Duration,
     answered: bool,
 }
 
@@ -109,8 +113,16 @@ impl<'a, S: Store> Unanswered<'a, S> {
             store,
             id,
             owner,
+            // Should it fail, the lease ends by itself.
+            patience: Duration::ZERO,
             answered: false,
         }
+    }
+
+    /// From here on the reservation may outlast its lease, which began to run before this: a request
+    /// that is carried out after its end does not hold it.
+    pub(super) fn may_be_held(&mut self, lease: Duration) {
+        self.patience = lease + lease / 2;
     }
 
     pub(super) fn answered(mut self) {
@@ -122,25 +134,36 @@ impl<S: Store> Drop for Unanswered<'_, S> {
     fn drop(&mut self) {
         if !self.answered {
             let (store, id, owner) = (self.store.clone(), self.id, self.owner);
-            detach(async move { give_back(&store, id, owner).await });
+            let until = Instant::now() + self.patience;
+            detach(async move {
+                let mut pause = Duration::from_millis(20);
+                while !given_back(&store, id, owner).await && Instant::now() < until {
+                    tokio::time::sleep(pause).await;
+                    pause = (pause * 2).min(Duration::from_secs(2));
+                }
+            });
         }
     }
 }
 
-async fn give_back<S: Store>(store: &S, id: RecordId, owner: Owner) {
-    let Ok(Some(stored)) = store.lookup(id).await else {
-        return;
+/// `false`: the store could not be asked.
+async fn given_back<S: Store>(store: &S, id: RecordId, owner: Owner) -> bool {
+    let record = match store.lookup(id).await {
+        Ok(Some(stored)) => stored.record,
+        Ok(None) => return true,
+        Err(_) => return false,
     };
-    let record = stored.record;
-    if matches!(record.state, State::Reserved { .. }) && record.is_reserved_by(owner) {
-        let reservation = Reservation {
-            id,
-            owner,
-            fence: record.fence,
-            fingerprint: record.fingerprint,
-        };
-        let _ = store.release(&reservation).await;
+    if !record.is_reserved_by(owner) {
+        return true;
     }
+    let reservation = Reservation {
+        id,
+        owner,
+        fence: record.fence,
+        fingerprint: record.fingerprint,
+        on_crash: OnCrash::Rerun,
+    };
+    store.release(&reservation).await.is_ok()
 }
 
 /// Runs on without anybody waiting. Without a runtime, or with one that is shutting down, nothing

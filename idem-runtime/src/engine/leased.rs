@@ -13,8 +13,8 @@ use super::{
 };
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::{Call, InProgress};
-use crate::protocol::Owner;
-use crate::store::{Request, Reserved, Store};
+use crate::protocol::{OnCrash, Owner};
+use crate::store::{Held, Request, Reservation, Reserved, Store};
 
 /// A leased store that was named by a shared reference.
 #[derive(Debug)]
@@ -152,13 +152,36 @@ async fn reserve<S: Store>(store: &S, mut call: Call) -> Result<Step<LeasedRun<S
 
 /// Asks once. An answer that takes longer than the lease would grant nothing.
 pub(crate) async fn ask<S: Store>(store: &S, request: &Request<'_>) -> Result<Reserved, Error> {
-    let unanswered = Unanswered::new(store, request.id, request.owner);
+    let mut unanswered = Unanswered::new(store, request.id, request.owner);
     let Ok(answer) = timeout(request.lease, store.reserve(request)).await else {
         return Err(no_answer());
     };
     let reserved = answer?;
+    if let Reserved::Granted(reservation) = &reserved
+        && request.on_crash == OnCrash::Hold
+    {
+        unanswered.may_be_held(request.lease);
+        hold(store, reservation, request.lease).await?;
+    }
     unanswered.answered();
     Ok(reserved)
+}
+
+/// Lets a reservation outlast its lease: only from here on can its body begin, and its effect be in
+/// doubt.
+async fn hold<S: Store>(
+    store: &S,
+    reservation: &Reservation,
+    lease: Duration,
+) -> Result<(), Error> {
+    match timeout(lease, store.renew(reservation, lease)).await {
+        Ok(Ok(Held::Yes)) => Ok(()),
+        Ok(Ok(Held::No)) => Err(Error::new(ErrorKind::StoreUnavailable)
+            .detail("the reservation was lost before the body began")),
+        // The body has not run.
+        Ok(Err(error)) => Err(error.effect_is(Effect::None)),
+        Err(_) => Err(no_answer()),
+    }
 }
 
 fn refusal(call: &Call, reserved: &Reserved) -> Error {

@@ -160,7 +160,9 @@ impl<S: Store> LeaseLock<S> {
         let stored = self.store.lookup(id).await;
         let stored = stored.map_err(|error| error.at(SCOPE, Some(name), false, id))?;
         Ok(stored.and_then(|stored| match stored.record.state {
-            State::Reserved { owner, lease_until } => Some(Holder {
+            State::Reserved {
+                owner, lease_until, ..
+            } => Some(Holder {
                 owner,
                 fence: stored.record.fence,
                 since: stored.created_at,

@@ -1,3 +1,5 @@
+//! Decides a request to reserve.
+
 use bytes::Bytes;
 
 use super::record::{Fence, Owner, Record, State};
@@ -30,19 +32,22 @@ pub enum Decision {
     OutcomeGone,
     /// The key is known with another payload.
     Mismatch,
-    /// Its lease is over without an outcome, and the request may not take it over.
+    /// Its lease is over without an outcome, and it is held until somebody decides.
     Abandoned,
 }
 
-/// What a request does with a reservation whose lease ended without an outcome: its process died,
-/// or stood still for too long.
+/// What becomes of a reservation whose lease ends without an outcome: its process died, or stood
+/// still for too long.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum OnCrash {
-    /// Takes it over: the body runs again.
+    /// The next call with the same payload takes it over: the body runs again.
     #[default]
     Rerun,
-    /// Leaves it as it is until somebody has found out about the effect and forgets the record.
+    /// It stays as it is until somebody has found out about the effect and forgets the record.
+    ///
+    /// That begins with the first renewal, which the engine asks for before the body: a claim whose
+    /// answer never came, and whose body never ran, holds nothing.
     Hold,
 }
 
@@ -53,12 +58,14 @@ pub enum OnCrash {
 ///
 /// A reservation without the end of a lease is held until it is released or completed: "not given"
 /// never reads as "over" (nor, in a store, as "for ever" where a lease was asked for).
+///
+/// A lapsed reservation remembers its payload as a running one does: its effect may be done, and a
+/// call with another payload is told so.
 #[must_use]
 pub fn decide(
     record: Option<&Record>,
     owner: Owner,
     fingerprint: Fingerprint,
-    on_crash: OnCrash,
     fence_floor: u64,
     now: Moment,
 ) -> Decision {
@@ -66,16 +73,18 @@ pub fn decide(
         return Decision::Grant(Fence::new(fence_floor));
     };
     let next = Fence::new(record.fence.get().saturating_add(1).max(fence_floor));
-    // Who asks has not run its body yet: its own reservation is never in doubt.
-    let may_take_over = on_crash == OnCrash::Rerun || record.is_reserved_by(owner);
-    if record.is_over(now) || record.is_lapsed(now) && may_take_over {
+    // A call that asks has not run its body yet: its own reservation is never in doubt.
+    if record.is_over(now) || record.is_lapsed(now) && record.is_reserved_by(owner) {
         return Decision::Grant(next);
     }
     if !record.fingerprint.matches(fingerprint) {
         return Decision::Mismatch;
     }
     if record.is_lapsed(now) {
-        return Decision::Abandoned;
+        return match record.is_held() {
+            true => Decision::Abandoned,
+            false => Decision::Grant(next),
+        };
     }
     if record.is_outcome_gone(now) {
         return Decision::OutcomeGone;

@@ -105,6 +105,8 @@ pub enum State {
         owner: Owner,
         /// When others may take it over; `None` where something else ends it (a transaction).
         lease_until: Option<Moment>,
+        /// Whether it stays after that until somebody decides ([`OnCrash::Hold`](super::OnCrash)).
+        held: bool,
     },
     /// The outcome is recorded.
     Completed {
@@ -169,6 +171,12 @@ impl Record {
     #[must_use]
     pub fn is_lapsed(&self, now: Moment) -> bool {
         matches!(self.state, State::Reserved { lease_until: Some(until), .. } if until <= now)
+    }
+
+    /// Whether this is a reservation that nobody takes over after its lease.
+    #[must_use]
+    pub fn is_held(&self) -> bool {
+        matches!(self.state, State::Reserved { held: true, .. })
     }
 
     /// Whether this is a reservation whose lease is not over at `now`.

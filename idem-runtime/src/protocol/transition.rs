@@ -47,6 +47,8 @@ pub enum Event {
         fence: Fence,
         /// Until when.
         lease_until: Moment,
+        /// Whether the reservation is held from now on after its lease: the body is about to begin.
+        hold: bool,
     },
 }
 
@@ -89,7 +91,11 @@ pub fn apply(
             Ok(Some(Record {
                 fingerprint,
                 fence,
-                state: State::Reserved { owner, lease_until },
+                state: State::Reserved {
+                    owner,
+                    lease_until,
+                    held: false,
+                },
             }))
         }
         Event::Complete {
@@ -116,15 +122,22 @@ pub fn apply(
             owner,
             fence,
             lease_until,
+            hold,
         } => {
-            let held = held(record, owner, fence)?;
+            let record = held(record, owner, fence)?;
+            // A request that was on its way for so long does not begin to hold: nobody waits for its
+            // answer any more.
+            if hold && !record.is_held() && record.is_lapsed(now) {
+                return Err(Refused::NotHeld);
+            }
             let state = State::Reserved {
                 owner,
                 lease_until: Some(lease_until),
+                held: hold || record.is_held(),
             };
             Ok(Some(Record {
                 state,
-                ..held.clone()
+                ..record.clone()
             }))
         }
     }

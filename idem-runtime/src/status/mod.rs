@@ -186,7 +186,9 @@ impl Status<Bytes> {
         let record = stored.record;
         let lapsed = now.is_some_and(|now| record.is_lapsed(now));
         match record.state {
-            State::Reserved { owner, lease_until } => {
+            State::Reserved {
+                owner, lease_until, ..
+            } => {
                 let until = lease_until.zip(now);
                 let holder = Holder {
                     owner: Some(owner),

@@ -70,6 +70,10 @@ pub trait Store: Clone + Send + Sync + 'static {
 
     /// Extends the lease to `lease` from now, if the reservation still holds.
     ///
+    /// A reservation under [`OnCrash::Hold`] is held from its first renewal on: after its lease it
+    /// stays until it is completed, released or forgotten. The engine renews it before the body. A
+    /// first renewal that the store carries out after the lease is refused ([`Held::No`]).
+    ///
     /// # Errors
     /// The store cannot be used; unknown whether the lease is longer.
     fn renew(
@@ -128,8 +132,7 @@ pub struct Request<'a> {
     pub fingerprint: Fingerprint,
     /// For how long.
     pub lease: Duration,
-    /// Whether a reservation whose lease is over may be taken over. A reservation made under
-    /// [`OnCrash::Hold`] must outlast its lease.
+    /// What becomes of the reservation after its lease, once it is renewed ([`Store::renew`]).
     pub on_crash: OnCrash,
     /// The operation's name, kept for people to read.
     pub scope: &'a str,
@@ -194,7 +197,7 @@ pub enum Reserved {
     OutcomeGone,
     /// The key is known with another payload.
     Mismatch,
-    /// Its lease is over without an outcome, and the request may not take it over.
+    /// Its lease is over without an outcome, and it is held until somebody decides.
     Abandoned,
 }
 
@@ -239,6 +242,8 @@ pub struct Reservation {
     pub fence: Fence,
     /// For which payload.
     pub fingerprint: Fingerprint,
+    /// What becomes of it after its lease, once it is renewed.
+    pub on_crash: OnCrash,
 }
 
 impl Reservation {
@@ -249,6 +254,7 @@ impl Reservation {
             owner: request.owner,
             fence,
             fingerprint: request.fingerprint,
+            on_crash: request.on_crash,
         }
     }
 
@@ -275,6 +281,7 @@ impl Reservation {
             owner: self.owner,
             fence: self.fence,
             lease_until: now.after(lease),
+            hold: self.on_crash == OnCrash::Hold,
         }
     }
 
@@ -328,6 +335,7 @@ impl Stored {
                 state: State::Reserved {
                     owner: request.owner,
                     lease_until: Some(now.after(request.lease)),
+                    held: false,
                 },
             },
             scope: request.scope.to_owned(),

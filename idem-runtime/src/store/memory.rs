@@ -3,31 +3,42 @@
 //!
 //! Nothing survives the process, and no other process sees it.
 
-use std::collections::HashMap;
+mod shard;
+
 use std::future::Future;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use bytes::Bytes;
-use tokio::sync::Notify;
 
 use super::{Held, Request, Reservation, Reserved, Store, Stored};
 use crate::clock::{Clock, Moment, SharedClock, SteadyClock};
 use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
-use crate::protocol::{Decision, Event, Fence, State, apply, decide};
+use crate::protocol::{Decision, Event, apply, decide};
 use crate::retention::Retention;
+use shard::{Due, Records, Shard};
 
 const SHARDS: usize = 64;
 
 /// How many records a store holds unless it is told otherwise.
 pub const DEFAULT_CAPACITY: usize = 1_000_000;
 
+/// How many bytes its records take unless it is told otherwise.
+pub const DEFAULT_BYTES: usize = 1 << 30;
+
+/// How long a reservation is remembered after its lease has ended, unless it is told otherwise.
+pub const DEFAULT_ABANDONED_FOR: Duration = Duration::from_secs(86_400);
+
 /// A store in this process.
 ///
-/// It is bounded: when it is full of records that are not over, new keys are refused with
-/// [`ErrorKind::StoreUnavailable`]; a record is never dropped before its time to make room.
+/// It is bounded by records and by bytes: when it is full of records that are not over, new keys are
+/// refused with [`ErrorKind::StoreExhausted`], at a cost that does not grow with the store. No outcome
+/// is ever dropped before its time to make room. A reservation whose lease has ended without an outcome
+/// (its call was dropped) makes room, the one that ended first before others, unless it is held until
+/// somebody decides; nobody knows then that the key was ever used. A call that runs records its
+/// outcome above the limit.
 ///
 /// ```
 /// use idem_runtime::store::memory::MemoryStore;
@@ -44,16 +55,13 @@ pub struct MemoryStore {
 struct Inner {
     shards: Vec<Shard>,
     count: AtomicUsize,
+    bytes: AtomicUsize,
     capacity: usize,
+    most_bytes: usize,
+    abandoned_for: Duration,
     namespace: String,
     fence: AtomicU64,
     clock: SharedClock,
-}
-
-#[derive(Debug, Default)]
-struct Shard {
-    records: Mutex<HashMap<RecordId, Stored>>,
-    changed: Notify,
 }
 
 /// How a [`MemoryStore`] is made.
@@ -61,6 +69,8 @@ struct Shard {
 #[must_use]
 pub struct Builder {
     capacity: usize,
+    bytes: usize,
+    abandoned_for: Duration,
     namespace: String,
     clock: SharedClock,
 }
@@ -69,6 +79,20 @@ impl Builder {
     /// The most records it holds.
     pub fn capacity(mut self, records: usize) -> Self {
         self.capacity = records;
+        self
+    }
+
+    /// The most bytes its records take, by and large: outcomes, texts, and what each entry costs.
+    pub fn bytes(mut self, bytes: usize) -> Self {
+        self.bytes = bytes;
+        self
+    }
+
+    /// How long a reservation is remembered after its lease has ended without an outcome, while there
+    /// is room: it may be taken over all that time, and its late owner can still complete it. One that
+    /// is held until somebody decides stays.
+    pub fn abandoned_for(mut self, time: Duration) -> Self {
+        self.abandoned_for = time;
         self
     }
 
@@ -93,7 +117,10 @@ impl Builder {
                     .take(SHARDS)
                     .collect(),
                 count: AtomicUsize::new(0),
+                bytes: AtomicUsize::new(0),
                 capacity: self.capacity,
+                most_bytes: self.bytes,
+                abandoned_for: self.abandoned_for,
                 namespace: self.namespace,
                 fence: AtomicU64::new(1),
                 clock: self.clock,
@@ -113,6 +140,8 @@ impl MemoryStore {
     pub fn builder() -> Builder {
         Builder {
             capacity: DEFAULT_CAPACITY,
+            bytes: DEFAULT_BYTES,
+            abandoned_for: DEFAULT_ABANDONED_FOR,
             namespace: String::new(),
             clock: SharedClock::new(SteadyClock::new()),
         }
@@ -122,6 +151,12 @@ impl MemoryStore {
     #[must_use]
     pub fn len(&self) -> usize {
         self.inner.count.load(Ordering::Relaxed)
+    }
+
+    /// How many bytes they take, by and large.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.inner.bytes.load(Ordering::Relaxed)
     }
 
     /// Whether it holds none.
@@ -139,20 +174,45 @@ impl MemoryStore {
         self.inner.clock.now()
     }
 
+    /// A shard's records as they count at `now`: without those that nobody remembers any more.
+    fn records<'a>(&self, shard: &'a Shard, id: RecordId) -> (MutexGuard<'a, Records>, Moment) {
+        let mut records = shard.lock();
+        let now = self.now();
+        let forgotten = records.get(id).is_some_and(|stored| {
+            shard::forgotten_at(&stored.record, self.inner.abandoned_for)
+                .is_some_and(|at| at <= now)
+        });
+        if forgotten {
+            self.counted(&mut records, |records| records.remove(id));
+        }
+        (records, now)
+    }
+
+    /// Changes a shard, and counts what that changed.
+    fn counted<T>(&self, records: &mut Records, change: impl FnOnce(&mut Records) -> T) -> T {
+        let (count, bytes) = (records.len(), records.bytes());
+        let done = change(records);
+        let moved = |total: &AtomicUsize, before: usize, after: usize| {
+            // Wraps as the counter does: only the sum counts.
+            total.fetch_add(after.wrapping_sub(before), Ordering::Relaxed)
+        };
+        moved(&self.inner.count, count, records.len());
+        moved(&self.inner.bytes, bytes, records.bytes());
+        done
+    }
+
     /// Applies an event of a reservation; wakes who waits for the record.
     fn step(&self, reservation: &Reservation, event: impl FnOnce(Moment) -> Event) -> Held {
         let shard = self.shard(reservation.id);
-        let mut records = shard.lock();
-        let now = self.now();
-        let Some(stored) = records.get_mut(&reservation.id) else {
+        let (mut records, now) = self.records(shard, reservation.id);
+        let Some(stored) = records.get(reservation.id) else {
             return Held::No;
         };
         match apply(Some(&stored.record), event(now), now) {
-            Ok(Some(record)) => stored.record = record,
-            Ok(None) => {
-                records.remove(&reservation.id);
-                self.inner.count.fetch_sub(1, Ordering::Relaxed);
-            }
+            Ok(Some(record)) => self.counted(&mut records, |records| {
+                records.change(reservation.id, |stored| stored.record = record);
+            }),
+            Ok(None) => self.counted(&mut records, |records| records.remove(reservation.id)),
             Err(_) => return Held::No,
         }
         drop(records);
@@ -160,91 +220,88 @@ impl MemoryStore {
         Held::Yes
     }
 
-    /// Makes room for a new record by dropping some that are over.
-    fn make_room(&self) -> Result<(), Error> {
-        if self.inner.count.fetch_add(1, Ordering::Relaxed) < self.inner.capacity {
-            return Ok(());
+    fn is_full(&self) -> bool {
+        self.len() > self.inner.capacity || self.bytes() >= self.inner.most_bytes
+    }
+
+    /// Takes the place of a new record, where there is none by dropping some that are over, and then
+    /// reservations whose lease has ended. Looks at nothing that is not due.
+    fn take_place(&self) -> Result<Place<'_>, Error> {
+        self.inner.count.fetch_add(1, Ordering::Relaxed);
+        let place = Place(&self.inner.count);
+        for due in [Due::Over(self.inner.abandoned_for), Due::Lapsed] {
+            if !self.is_full() {
+                return Ok(place);
+            }
+            // Others may be at the same: what counts is that there is room, not who made it.
+            let now = self.now();
+            for shard in &self.inner.shards {
+                let mut records = shard.lock();
+                self.counted(&mut records, |records| {
+                    records.drop_due(now, due, usize::MAX)
+                });
+            }
         }
-        // Others may be at the same: what counts is that there is room, not who made it.
-        self.purge_now(usize::MAX);
-        if self.inner.count.load(Ordering::Relaxed) <= self.inner.capacity {
-            return Ok(());
+        if !self.is_full() {
+            return Ok(place);
         }
-        self.inner.count.fetch_sub(1, Ordering::Relaxed);
-        Err(Error::new(ErrorKind::StoreUnavailable).detail(format!(
-            "the memory store is full ({} records)",
-            self.inner.capacity
+        Err(Error::new(ErrorKind::StoreExhausted).detail(format!(
+            "the memory store is full ({} records of {}, {} bytes of {})",
+            self.len().saturating_sub(1),
+            self.inner.capacity,
+            self.bytes(),
+            self.inner.most_bytes
         )))
     }
 
     /// Drops what is over, whole records or their outcomes: says of how many.
     fn purge_now(&self, limit: usize) -> usize {
         let now = self.now();
-        let (mut freed, mut buried) = (0, 0);
+        let mut done = 0;
         for shard in &self.inner.shards {
-            if freed + buried == limit {
+            let mut records = shard.lock();
+            let due = Due::Over(self.inner.abandoned_for);
+            done += self.counted(&mut records, |records| {
+                records.drop_due(now, due, limit - done)
+            });
+            if done == limit {
                 break;
             }
-            shard.lock().retain(|_, stored| {
-                let record = &stored.record;
-                if freed + buried == limit || !record.is_outcome_gone(now) {
-                    return true;
-                }
-                let was_buried = matches!(record.state, State::Tombstone { .. });
-                let Some(record) = record.clone().as_of(now) else {
-                    freed += 1;
-                    return false;
-                };
-                buried += usize::from(!was_buried);
-                stored.record = record;
-                true
-            });
         }
-        self.inner.count.fetch_sub(freed, Ordering::Relaxed);
-        freed + buried
+        done
     }
 
     fn reserve_now(&self, request: &Request<'_>) -> Result<Reserved, Error> {
         let shard = self.shard(request.id);
-        let known = shard.lock().contains_key(&request.id);
+        let known = shard.lock().get(request.id).is_some();
         // Outside the shard's lock: making room locks every shard.
-        let mut room = if known { None } else { Some(self.make_room()?) };
-        let mut records = shard.lock();
-        let now = self.now();
+        let _place = match known {
+            true => None,
+            false => Some(self.take_place()?),
+        };
+        let (mut records, now) = self.records(shard, request.id);
         let floor = self.inner.fence.fetch_add(1, Ordering::Relaxed);
-        let old = records.get(&request.id);
         let decision = decide(
-            old.map(|stored| &stored.record),
+            records.get(request.id).map(|stored| &stored.record),
             request.owner,
             request.fingerprint,
-            request.on_crash,
             floor,
             now,
         );
         if let Decision::Grant(fence) = decision {
-            if old.is_none() && room.take().is_none() {
-                // It was there a moment ago and went in between.
-                self.inner.count.fetch_add(1, Ordering::Relaxed);
-            }
-            records.insert(request.id, Stored::reserved(request, fence, now));
-        }
-        if room.is_some() {
-            self.inner.count.fetch_sub(1, Ordering::Relaxed);
+            let stored = Stored::reserved(request, fence, now);
+            self.counted(&mut records, |records| records.insert(request.id, stored));
         }
         Ok(Reserved::from_decision(decision, request, now))
     }
 }
 
-impl Shard {
-    /// What a waiter for the record tells a change by.
-    fn seen(&self, id: RecordId) -> Option<(Fence, bool)> {
-        let records = self.lock();
-        let record = &records.get(&id)?.record;
-        Some((record.fence, matches!(record.state, State::Reserved { .. })))
-    }
+/// A place that is counted until the record that takes it is, or until it is given up.
+struct Place<'a>(&'a AtomicUsize);
 
-    fn lock(&self) -> MutexGuard<'_, HashMap<RecordId, Stored>> {
-        self.records.lock().unwrap_or_else(PoisonError::into_inner)
+impl Drop for Place<'_> {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -287,22 +344,21 @@ impl Store for MemoryStore {
     }
 
     async fn lookup(&self, id: RecordId) -> Result<Option<Stored>, Error> {
-        let now = self.now();
-        let stored = self.shard(id).lock().get(&id).cloned();
+        let (records, now) = self.records(self.shard(id), id);
+        let stored = records.get(id).cloned();
+        drop(records);
         Ok(stored.and_then(|stored| stored.as_of(now)))
     }
 
     async fn forget(&self, id: RecordId) -> Result<bool, Error> {
         let shard = self.shard(id);
-        let mut records = shard.lock();
-        let now = self.now();
+        let (mut records, now) = self.records(shard, id);
         // One that is over counts as absent already: there is nothing to forget.
-        let forgotten = match records.get(&id) {
+        let forgotten = match records.get(id) {
             Some(stored) if !stored.record.is_running(now) => !stored.record.is_over(now),
             _ => return Ok(false),
         };
-        records.remove(&id);
-        self.inner.count.fetch_sub(1, Ordering::Relaxed);
+        self.counted(&mut records, |records| records.remove(id));
         drop(records);
         shard.changed.notify_waiters();
         Ok(forgotten)

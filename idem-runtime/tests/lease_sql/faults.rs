@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use idem_runtime::ErrorKind;
+use idem_runtime::key::Scope;
+use idem_runtime::operation::Operation;
 use idem_runtime::store::sql::LeasedSql;
 use idem_runtime::store::sql::lease::LeaseDialect;
 use idem_runtime::store::{Held, Reservation, Reserved, Store};
@@ -22,6 +24,7 @@ on_each! {
     a_completion_whose_answer_is_lost_counts
     a_release_whose_answer_is_lost_frees_the_key
     a_silent_database_runs_nothing
+    a_call_that_never_ran_is_not_held
     a_database_that_is_down_runs_nothing
     no_connection_to_spare_runs_nothing
     the_level_of_isolation_does_not_matter
@@ -125,6 +128,36 @@ async fn a_silent_database_runs_nothing<R: Remote>() {
     tokio::time::sleep(Duration::from_millis(1_100)).await;
     let answer = call(&store, &REJECTING, "1", || runs.body(1)).await;
     assert_eq!((answer.unwrap(), runs.count()), (1, 2));
+}
+
+static HOLDING: Operation = Operation::new(Scope::fixed("held"))
+    .retention_millis(60_000)
+    .lease_millis(1_000)
+    .reject()
+    .on_crash_hold();
+
+/// `on_crash = "hold"`: claims and confirmations that are carried out when nobody waits any more hold
+/// no key.
+async fn a_call_that_never_ran_is_not_held<R: Remote>() {
+    for step in ["INSERT INTO idem_lease", "SET lease_until"] {
+        let (_database, proxy, store) = through_a_proxy::<R>(Duration::from_millis(500)).await;
+        let runs = Runs::default();
+        let answer = call(&store, &HOLDING, "warm", || runs.body(1)).await;
+        assert_eq!((answer.unwrap(), runs.count()), (1, 1));
+        let held = proxy.on(step, Fault::HoldBefore);
+        let answer = call(&store, &HOLDING, "7", || runs.body(2)).await;
+        assert_eq!(refused(answer), ErrorKind::StoreUnavailable, "{step}");
+        assert!(held.fired(), "{step}");
+        tokio::time::sleep(Duration::from_millis(1_100)).await;
+        held.release();
+        let mut tries = 0;
+        while let Err(error) = call(&store, &HOLDING, "7", || runs.body(2)).await {
+            tries += 1;
+            assert!(tries < 100, "{step}: {error:?}");
+            tokio::time::sleep(Duration::from_millis(100)).await;
+        }
+        assert_eq!(runs.count(), 2, "{step}");
+    }
 }
 
 async fn a_database_that_is_down_runs_nothing<R: Remote>() {

@@ -173,6 +173,11 @@ async fn left_behind<D: LeaseDialect>(store: LeasedSql<D>) {
     let mut dead = request("dead", Duration::from_millis(1));
     dead.on_crash = OnCrash::Hold;
     let dead = granted(store.reserve(&dead).await.unwrap());
+    let mut held = request("held", Duration::from_secs(60));
+    held.on_crash = OnCrash::Hold;
+    let held = granted(store.reserve(&held).await.unwrap());
+    let short = Duration::from_millis(1);
+    assert_eq!(store.renew(&held, short).await.unwrap(), Held::Yes);
     tokio::time::sleep(Duration::from_millis(50)).await;
     assert_eq!(store.purge(100).await.unwrap(), 0);
     assert_eq!(
@@ -185,7 +190,7 @@ async fn left_behind<D: LeaseDialect>(store: LeasedSql<D>) {
     // LK-10: it can be seen whose it was.
     let shown = store.lookup(dead.id).await.unwrap().unwrap();
     assert!(
-        matches!(shown.record.state, State::Reserved { owner, lease_until: Some(_) } if owner == dead.owner)
+        matches!(shown.record.state, State::Reserved { owner, lease_until: Some(_), .. } if owner == dead.owner)
     );
     assert_eq!(
         store
@@ -195,6 +200,9 @@ async fn left_behind<D: LeaseDialect>(store: LeasedSql<D>) {
         1
     );
     assert!(store.lookup(dead.id).await.unwrap().is_none());
+    // What is held stays until somebody decides.
+    assert!(store.lookup(held.id).await.unwrap().is_some());
+    assert!(store.forget(held.id).await.unwrap());
     let done = store.complete(&live, b"".as_slice().into(), hour()).await;
     assert_eq!(done.unwrap(), Held::Yes);
 }

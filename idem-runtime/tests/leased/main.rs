@@ -5,7 +5,9 @@
 
 mod ended;
 mod ends;
+mod holds;
 mod lease;
+mod room;
 mod settle;
 mod together;
 mod wait;

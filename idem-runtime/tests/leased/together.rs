@@ -111,7 +111,7 @@ async fn a_bounded_store_counts_exactly() {
                     let kind = answer.err().and_then(|failure| failure.kind());
                     match kind {
                         None | Some(ErrorKind::InProgress) => {}
-                        Some(ErrorKind::StoreUnavailable) => full += 1,
+                        Some(ErrorKind::StoreExhausted) => full += 1,
                         other => panic!("{other:?}"),
                     }
                     if n % 50 == 0 {

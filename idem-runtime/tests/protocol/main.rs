@@ -8,7 +8,7 @@ mod worlds;
 
 use idem_runtime::clock::Moment;
 use idem_runtime::fingerprint::Fingerprint;
-use idem_runtime::protocol::{Decision, Fence, OnCrash, Owner, Record, State, decide};
+use idem_runtime::protocol::{Decision, Fence, Owner, Record, State, decide};
 
 fn owner(n: u8) -> Owner {
     Owner::from_bytes([n; 16])
@@ -33,10 +33,11 @@ fn a_reservation_without_an_end_is_never_taken_over() {
         state: State::Reserved {
             owner: owner(1),
             lease_until: None,
+            held: false,
         },
     };
     let late = at(u64::MAX);
-    let decision = decide(Some(&record), owner(2), payload(1), OnCrash::Rerun, 9, late);
+    let decision = decide(Some(&record), owner(2), payload(1), 9, late);
     assert_eq!(decision, Decision::InProgress { lease_until: None });
     assert!(!record.is_over(late) && !record.is_lapsed(late));
 }
@@ -50,16 +51,7 @@ fn a_tombstone_counts_until_its_time_is_over() {
             until: Some(at(10)),
         },
     };
-    let ask = |wanted, now| {
-        decide(
-            Some(&record),
-            owner(2),
-            payload(wanted),
-            OnCrash::Rerun,
-            1,
-            at(now),
-        )
-    };
+    let ask = |wanted, now| decide(Some(&record), owner(2), payload(wanted), 1, at(now));
     assert_eq!(ask(1, 9), Decision::OutcomeGone);
     assert_eq!(ask(2, 9), Decision::Mismatch);
     assert_eq!(ask(2, 10), Decision::Grant(Fence::new(4)));

@@ -27,6 +27,7 @@ enum Happened {
     },
     Renewed {
         until: u64,
+        held: bool,
     },
     Completed {
         outcome: u8,
@@ -64,6 +65,20 @@ impl Model {
 
     fn push(&mut self, id: RecordId, now: u64, what: Happened) {
         self.log.push((id, now, what));
+    }
+
+    fn is_held(&self, id: RecordId, now: u64) -> bool {
+        matches!(
+            self.state(id, now),
+            Some(Happened::Renewed { held: true, .. })
+        )
+    }
+
+    fn is_lapsed(&self, id: RecordId, now: u64) -> bool {
+        matches!(
+            self.state(id, now),
+            Some(Happened::Reserved { until, .. } | Happened::Renewed { until, .. }) if until <= now
+        )
     }
 
     fn held(&self, id: RecordId, now: u64, owner: Owner) -> bool {
@@ -166,14 +181,16 @@ impl Pair {
                 }
                 return;
             }
-            Some(Happened::Reserved { until, .. } | Happened::Renewed { until }) => {
+            Some(Happened::Reserved { until, .. } | Happened::Renewed { until, .. }) => {
                 let (holder, kept) = self.model.reservation(id).expect("was reserved");
                 let own = holder == owner(n);
-                if until <= now && (own || !hold) {
+                if until <= now && own {
                     (true, None)
                 } else if kept != wanted {
                     assert_eq!(answer, Reserved::Mismatch);
                     return;
+                } else if until <= now && !self.model.is_held(id, now) {
+                    (true, None)
                 } else if until <= now {
                     assert_eq!(answer, Reserved::Abandoned);
                     return;
@@ -181,7 +198,8 @@ impl Pair {
                     let Reserved::Granted(again) = answer else {
                         panic!("{answer:?} for its own reservation");
                     };
-                    assert_eq!(Some(&again), self.granted.get(&(key, n)));
+                    let before = self.granted.insert((key, n), again.clone());
+                    assert_eq!(before.map(|held| held.fence), Some(again.fence));
                     return;
                 } else {
                     (false, Some(Duration::from_millis(until - now)))
@@ -219,7 +237,7 @@ impl Pair {
             return;
         };
         // An owner asks again under one token: only its last fence counts.
-        let expected = self.model.held(id, now, owner(n));
+        let mut expected = self.model.held(id, now, owner(n));
         let (answer, what) = match op {
             Op::Complete { outcome, keep, .. } => {
                 let retention = keep.map_or(Retention::FOREVER, |keep| {
@@ -240,11 +258,19 @@ impl Pair {
             }
             Op::Release { .. } => (self.store.release(&held).await, Happened::Gone),
             _ => {
+                let hold = held.on_crash == OnCrash::Hold;
+                // What is lapsed does not begin to be held.
+                if hold && !self.model.is_held(id, now) && self.model.is_lapsed(id, now) {
+                    expected = false;
+                }
                 let lease = Duration::from_millis(MODEL_LEASE);
                 let until = now + MODEL_LEASE;
                 (
                     self.store.renew(&held, lease).await,
-                    Happened::Renewed { until },
+                    Happened::Renewed {
+                        until,
+                        held: hold || self.model.is_held(id, now),
+                    },
                 )
             }
         };
@@ -282,7 +308,7 @@ impl Pair {
                 let expected = match self.model.state(id, now) {
                     None | Some(Happened::Gone) => false,
                     Some(Happened::Completed { .. }) => true,
-                    Some(Happened::Reserved { until, .. } | Happened::Renewed { until }) => {
+                    Some(Happened::Reserved { until, .. } | Happened::Renewed { until, .. }) => {
                         until <= now
                     }
                 };

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use bytes::Bytes;
 use idem_runtime::clock::Moment;
 use idem_runtime::protocol::{
-    Decision, Event, Fence, OnCrash, Owner, Record, Refused, State, apply, decide,
+    Decision, Event, Fence, Owner, Record, Refused, State, apply, decide,
 };
 
 use super::{at, owner, payload};
@@ -35,7 +35,7 @@ struct Kept {
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 enum KeptState {
-    Reserved(u8, Option<u64>),
+    Reserved(u8, Option<u64>, bool),
     Completed(Vec<u8>, u64, Option<u64>, Option<u64>),
 }
 
@@ -45,9 +45,10 @@ impl Kept {
             fingerprint: payload(self.payload),
             fence: Fence::new(self.fence),
             state: match &self.state {
-                KeptState::Reserved(n, until) => State::Reserved {
+                KeptState::Reserved(n, until, held) => State::Reserved {
                     owner: owner(*n),
                     lease_until: until.map(at),
+                    held: *held,
                 },
                 KeptState::Completed(outcome, recorded, until, known) => State::Completed {
                     outcome: Bytes::copy_from_slice(outcome),
@@ -64,9 +65,15 @@ impl Kept {
             payload: record.fingerprint.as_bytes()[16],
             fence: record.fence.get(),
             state: match record.state {
-                State::Reserved { owner, lease_until } => {
-                    KeptState::Reserved(owner.as_bytes()[0], lease_until.map(Moment::as_millis))
-                }
+                State::Reserved {
+                    owner,
+                    lease_until,
+                    held,
+                } => KeptState::Reserved(
+                    owner.as_bytes()[0],
+                    lease_until.map(Moment::as_millis),
+                    held,
+                ),
                 State::Completed {
                     outcome,
                     recorded_at,
@@ -86,10 +93,10 @@ impl Kept {
 
 #[derive(Clone, Copy, Debug)]
 enum Action {
-    Ask(u8, u8, OnCrash),
+    Ask(u8, u8),
     Complete(u8),
     Release(u8),
-    Renew(u8),
+    Renew(u8, bool),
     Wait,
     Purge,
 }
@@ -97,10 +104,9 @@ enum Action {
 fn actions() -> Vec<Action> {
     let mut all = vec![Action::Wait, Action::Purge];
     for n in 0..2 {
-        all.extend([Action::Complete(n), Action::Release(n), Action::Renew(n)]);
-        for hold in [OnCrash::Rerun, OnCrash::Hold] {
-            all.extend([Action::Ask(n, 1, hold), Action::Ask(n, 2, hold)]);
-        }
+        all.extend([Action::Complete(n), Action::Release(n)]);
+        all.extend([Action::Renew(n, false), Action::Renew(n, true)]);
+        all.extend([Action::Ask(n, 1), Action::Ask(n, 2)]);
     }
     all
 }
@@ -119,7 +125,7 @@ impl World {
                     next.record = None;
                 }
             }
-            Action::Ask(n, payload, on_crash) => self.ask(&mut next, n, payload, on_crash),
+            Action::Ask(n, payload) => self.ask(&mut next, n, payload),
             Action::Complete(n) => self.step(&mut next, n, |owner, fence| Event::Complete {
                 owner,
                 fence,
@@ -130,28 +136,22 @@ impl World {
             Action::Release(n) => {
                 self.step(&mut next, n, |owner, fence| Event::Release { owner, fence });
             }
-            Action::Renew(n) => self.step(&mut next, n, |owner, fence| Event::Renew {
+            Action::Renew(n, hold) => self.step(&mut next, n, |owner, fence| Event::Renew {
                 owner,
                 fence,
                 lease_until: at(self.now + LEASE),
+                hold,
             }),
         }
         next
     }
 
-    fn ask(&self, next: &mut Self, n: u8, wanted: u8, on_crash: OnCrash) {
+    fn ask(&self, next: &mut Self, n: u8, wanted: u8) {
         let record = self.record.as_ref().map(Kept::record);
         let now = at(self.now);
         let ask = |record| {
             // A floor that never falls; the least that a store may hand in.
-            decide(
-                record,
-                owner(n),
-                payload(wanted),
-                on_crash,
-                self.highest + 1,
-                now,
-            )
+            decide(record, owner(n), payload(wanted), self.highest + 1, now)
         };
         let decision = ask(record.as_ref());
         if record.as_ref().is_some_and(|record| record.is_over(now)) {
@@ -169,21 +169,23 @@ impl World {
                 );
                 self.nobody_else_is_live(n);
                 if let Some(Kept {
-                    state: KeptState::Reserved(holder, _),
+                    state: KeptState::Reserved(holder, _, held),
+                    payload,
                     ..
                 }) = &self.record
                 {
                     let own = *holder == n;
+                    assert!(own || !held, "{self:?}: taken over while it is held");
                     assert!(
-                        own || on_crash == OnCrash::Rerun,
-                        "{self:?}: taken over on hold"
+                        own || *payload == wanted,
+                        "{self:?}: taken over by another payload"
                     );
                 }
                 self.grant(next, n, wanted, fence);
             }
             Decision::AlreadyOurs(fence) => {
                 let record = self.record.as_ref().expect("a record");
-                assert!(matches!(record.state, KeptState::Reserved(holder, _) if holder == n));
+                assert!(matches!(record.state, KeptState::Reserved(holder, _, _) if holder == n));
                 assert_eq!(
                     (record.fence, record.payload),
                     (fence.get(), wanted),
@@ -208,7 +210,7 @@ impl World {
             }
             Decision::InProgress { lease_until } => {
                 let record = self.record.as_ref().expect("a record");
-                let KeptState::Reserved(holder, until) = record.state else {
+                let KeptState::Reserved(holder, until, _) = record.state else {
                     panic!("{self:?}: what is not reserved is in progress");
                 };
                 assert!(
@@ -223,8 +225,8 @@ impl World {
             }
             Decision::Abandoned => {
                 let record = self.record.as_ref().expect("a record");
-                let lapsed = matches!(record.state, KeptState::Reserved(_, Some(until)) if until <= self.now);
-                assert!(lapsed && on_crash == OnCrash::Hold, "{self:?}");
+                let lapsed = matches!(record.state, KeptState::Reserved(_, Some(until), true) if until <= self.now);
+                assert!(lapsed && record.payload == wanted, "{self:?}");
             }
             other => panic!("{self:?}: {other:?}"),
         }
@@ -259,7 +261,7 @@ impl World {
 
     fn holds(&self, n: u8, fence: u64) -> bool {
         matches!(&self.record, Some(kept) if kept.fence == fence
-            && matches!(kept.state, KeptState::Reserved(holder, _) if holder == n))
+            && matches!(kept.state, KeptState::Reserved(holder, _, _) if holder == n))
     }
 
     /// A step of an owner, with the fence it was granted last, and with one it was not.
@@ -277,9 +279,13 @@ impl World {
             return;
         };
         let answer = apply(fence);
+        let begins_to_hold_late = matches!(
+            event(owner(n), Fence::new(fence)),
+            Event::Renew { hold: true, .. }
+        ) && matches!(&self.record, Some(kept) if matches!(kept.state, KeptState::Reserved(_, Some(until), false) if until <= self.now));
         assert_eq!(
             answer.is_ok(),
-            self.holds(n, fence),
+            self.holds(n, fence) && !begins_to_hold_late,
             "{self:?}: only the holder's steps count"
         );
         let Ok(record) = answer else {
@@ -292,7 +298,7 @@ impl World {
                 kept.payload,
                 self.record.as_ref().map_or(0, |kept| kept.payload)
             );
-            if let KeptState::Reserved(_, Some(until)) = kept.state {
+            if let KeptState::Reserved(_, Some(until), _) = kept.state {
                 next.granted[usize::from(n)] = Some((fence, until));
             }
         }

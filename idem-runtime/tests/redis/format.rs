@@ -57,13 +57,14 @@ async fn a_name_takes_no_braces() {
     assert!(named("idem", &too_long).await.is_err());
 }
 
-fn head(state: u8, time: u64) -> Vec<u8> {
+fn head(id: RecordId, state: u8, time: u64) -> Vec<u8> {
     let mut value = vec![1, state];
     value.extend(7_000_000_u64.to_be_bytes());
     value.extend(1_600_000_000_000_u64.to_be_bytes());
     value.extend(time.to_be_bytes());
     value.extend([0xaa; 16]);
     value.extend(payload(1).as_bytes());
+    value.extend(id.as_bytes());
     value.extend(b"\x00\x03pay\x00\x00\x00\x05key:7");
     value
 }
@@ -74,13 +75,13 @@ async fn the_format_of_a_value_never_changes() {
     let store = support::store().await;
     let mut server = raw(&Redis::url()).await;
     let (done, held) = (support::id(&store, "done"), support::id(&store, "held"));
-    let mut value = head(b'C', 1_600_000_000_500);
+    let mut value = head(done, b'C', 1_600_000_000_500);
     value.extend(b"the outcome");
     let _: () = server
         .pset_ex(store.key_of(done), value, 60_000)
         .await
         .unwrap();
-    let value = head(b'R', 9_000_000_000_000);
+    let value = head(held, b'R', 9_000_000_000_000);
     let _: () = server
         .pset_ex(store.key_of(held), value, 60_000)
         .await
@@ -124,7 +125,8 @@ async fn the_format_of_a_value_never_changes() {
         state,
         State::Reserved {
             owner: Owner::from_bytes([0xaa; 16]),
-            lease_until
+            lease_until,
+            held: false,
         }
     );
 }
@@ -136,8 +138,8 @@ async fn a_tombstone_is_what_is_left_of_an_outcome_with_an_end() {
     let mut server = raw(&Redis::url()).await;
     for (end, hidden) in [(9_000_000_000_000_u64, false), (1, false), (1, true)] {
         let id = support::id(&store, format!("{end}{hidden}"));
-        let mut texts = head(b'K', 1_600_000_000_500);
-        let mut value: Vec<u8> = texts.drain(..59).collect();
+        let mut texts = head(id, b'K', 1_600_000_000_500);
+        let mut value: Vec<u8> = texts.drain(..75).collect();
         value.extend(end.to_be_bytes());
         let texts = match hidden {
             true => [&texts[..5], b"\xff\xff\xff\xff"].concat(),
@@ -166,8 +168,8 @@ async fn a_tombstone_is_what_is_left_of_an_outcome_with_an_end() {
             State::Tombstone { until: Some(_) }
         ));
         let left: Vec<u8> = server.get(&key).await.unwrap();
-        let mut expected = head(b'T', 1_600_000_000_500);
-        expected.truncate(59);
+        let mut expected = head(id, b'T', 1_600_000_000_500);
+        expected.truncate(75);
         expected.extend(texts);
         assert_eq!(left, expected);
     }
@@ -186,7 +188,7 @@ async fn a_new_value_has_that_format() {
     assert_eq!(value[..2], *b"\x01R");
     assert_eq!(value[2..10], held.fence.get().to_be_bytes());
     assert_eq!(value[26..42], *held.owner.as_bytes());
-    assert_eq!(value[42..], head(b'R', 0)[42..]);
+    assert_eq!(value[42..], head(held.id, b'R', 0)[42..]);
     support::complete(&store, &held, b"done").await;
     let value: Vec<u8> = server.get(store.key_of(held.id)).await.unwrap();
     assert!(
@@ -207,13 +209,16 @@ async fn what_cannot_be_read_is_refused_and_kept() {
     let server = RedisServer::start(&[]);
     let store = support::store_on(&server.url()).await;
     let mut raw = raw(&server.url()).await;
-    let torn = head(b'C', 1)[..60].to_vec();
+    // The second stands under another record's key.
+    let [torn, foreign] = [5, 5].map(|n| head(support::id(&store, n), b'C', 1));
     for (n, value) in [
         b"\x02C?".to_vec(),
         b"17".to_vec(),
         b"\x01".to_vec(),
-        torn,
+        torn[..70].to_vec(),
         b"\x01X".to_vec(),
+        torn[..80].to_vec(),
+        foreign,
     ]
     .into_iter()
     .enumerate()
@@ -221,7 +226,7 @@ async fn what_cannot_be_read_is_refused_and_kept() {
         let id = support::id(&store, n);
         let _: () = raw.set(store.key_of(id), &value).await.unwrap();
         let refused = store.reserve(&request(id)).await.unwrap_err();
-        assert_eq!(refused.kind(), ErrorKind::Schema, "{value:?}");
+        assert_eq!(refused.kind(), ErrorKind::OutcomeUndecodable, "{value:?}");
         assert!(store.lookup(id).await.is_err());
         let kept: Vec<u8> = raw.get(store.key_of(id)).await.unwrap();
         assert_eq!(kept, value);

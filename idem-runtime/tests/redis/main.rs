@@ -12,6 +12,7 @@ mod cluster;
 mod conformance;
 mod faults;
 mod format;
+mod holds;
 mod leases;
 mod memory;
 mod processes;

@@ -50,6 +50,10 @@ flaws! {
     LeaseIsForever,
     /// What is to be held is taken over.
     IgnoresHold,
+    /// A claim is held before anybody has confirmed it.
+    HoldsFromTheClaim,
+    /// A lapsed reservation is taken over by any payload.
+    ForgetsPayloadWithLease,
     /// A purge takes lapsed reservations with it.
     PurgesReservations,
     /// Outcomes are kept as text with an end mark.
@@ -131,15 +135,19 @@ impl PlainStore {
             true => Owner::fresh(),
             false => request.owner,
         };
-        let on_crash = match self.has(Flaw::IgnoresHold) {
-            true => OnCrash::Rerun,
-            false => request.on_crash,
+        let fingerprint = match &record {
+            Some(record)
+                if self.has(Flaw::ForgetsPayloadWithLease)
+                    && record.is_lapsed(self.clock.now()) =>
+            {
+                record.fingerprint
+            }
+            _ => request.fingerprint,
         };
         decide(
             record.as_ref(),
             owner,
-            request.fingerprint,
-            on_crash,
+            fingerprint,
             floor,
             // Leases end by themselves: the flaw is about outcomes.
             match record.as_ref().map(|record| &record.state) {
@@ -181,7 +189,11 @@ impl Store for PlainStore {
         let now = self.clock.now();
         if let Decision::Grant(fence) = decision {
             let mut stored = Stored::reserved(request, fence, now);
-            if let State::Reserved { lease_until, .. } = &mut stored.record.state {
+            if let State::Reserved {
+                lease_until, held, ..
+            } = &mut stored.record.state
+            {
+                *held = self.has(Flaw::HoldsFromTheClaim) && request.on_crash == OnCrash::Hold;
                 *lease_until = Some(match self.has(Flaw::LeaseIsForever) {
                     true => Moment::from_millis(u64::MAX),
                     false => self.later(now, request.lease),
@@ -293,6 +305,7 @@ impl Store for PlainStore {
             owner,
             fence,
             lease_until: self.later(now, lease),
+            hold: held.on_crash == OnCrash::Hold && !self.has(Flaw::IgnoresHold),
         }))
     }
 

@@ -14,7 +14,8 @@
 //!   (the cluster client does, up to 16 times) and answers that are lost do no harm: an owner that
 //!   already holds the record is granted it again, an outcome that is already recorded is recorded.
 //! * **No key without an end**, except an outcome that is kept for ever and a reservation of an
-//!   operation that holds after a crash ([`OnCrash::Hold`](crate::protocol::OnCrash)).
+//!   operation that holds after a crash, once it is confirmed
+//!   ([`OnCrash::Hold`](crate::protocol::OnCrash)).
 //! * **Fail closed.** A server that is down, silent past the limit, full, read-only or in a broken
 //!   cluster refuses the call; the body does not run.
 //! * **A full server still records outcomes.** Under `maxmemory` new reservations are refused, while

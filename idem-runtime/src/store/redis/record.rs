@@ -2,12 +2,14 @@
 //! with a version.
 //!
 //! ```text
-//! 0        1      2      10          18          26     42           59
-//! version  state  fence  created at  time        owner  fingerprint  texts  outcome
+//! 0        1      2      10          18          26     42           59      75
+//! version  state  fence  created at  time        owner  fingerprint  record  texts  outcome
 //! ```
 //!
+//! The record's id ties the value to its key: what was copied or restored under another key is refused.
 //! A completed record whose key is known for longer than its outcome is kept has the end of the outcome,
-//! 8 bytes, between fingerprint and texts, and a state of its own.
+//! 8 bytes, between id and texts, and a state of its own. A reserved one that is held until somebody
+//! decides has a key without an end.
 //!
 //! Numbers are big-endian, moments in milliseconds. `time` is the end of the lease (zero: none) of a
 //! reserved record and the moment of recording of a completed one. A free record is cut after the
@@ -19,14 +21,14 @@ use std::ops::Range;
 use bytes::{Buf, Bytes};
 
 use crate::clock::Moment;
-use crate::error::{Error, ErrorKind};
+use crate::error::{Effect, Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::{Fence, Owner, Record, State};
 use crate::store::{Request, Stored};
 
 const VERSION: u8 = 1;
-const HEAD: usize = 59;
+const HEAD: usize = 75;
 const HEAD_WITH_END: usize = HEAD + 8;
 const HIDDEN: u32 = u32::MAX;
 
@@ -47,9 +49,10 @@ pub(super) fn key(prefix: &str, id: RecordId) -> Vec<u8> {
 /// What a request adds to the head that the server writes.
 pub(super) fn tail(request: &Request<'_>) -> Vec<u8> {
     let scope = cut(request.scope, usize::from(u16::MAX));
-    let mut tail = Vec::with_capacity(39 + scope.len() + request.key_text.map_or(0, str::len));
+    let mut tail = Vec::with_capacity(55 + scope.len() + request.key_text.map_or(0, str::len));
     tail.extend_from_slice(request.owner.as_bytes());
     tail.extend_from_slice(request.fingerprint.as_bytes());
+    tail.extend_from_slice(request.id.as_bytes());
     tail.extend_from_slice(&u16::try_from(scope.len()).unwrap_or_default().to_be_bytes());
     tail.extend_from_slice(scope.as_bytes());
     match request.key_text {
@@ -102,12 +105,16 @@ struct Spans {
     outcome: usize,
 }
 
-/// Reads a value.
+/// Reads the value of a record's key.
 ///
 /// # Errors
-/// [`ErrorKind::Schema`]: it is none of ours, or a newer version's.
-pub(super) fn read(value: Vec<u8>) -> Result<Read, Error> {
+/// [`ErrorKind::OutcomeUndecodable`]: it is none of ours, or cut off, or another record's.
+pub(super) fn read(value: Vec<u8>, id: RecordId) -> Result<Read, Error> {
     let value = Bytes::from(value);
+    let is_ours = value.len() < HEAD || value[HEAD - 16..HEAD] == *id.as_bytes();
+    if !is_ours && value.first() == Some(&VERSION) && value[1] != b'F' {
+        return Err(unreadable("the key holds the value of another record"));
+    }
     match (value.first(), value.get(1), value.len()) {
         (Some(&VERSION), Some(b'F'), 10..) => Ok(Read::Free),
         (Some(&VERSION), Some(b'K'), HEAD_WITH_END..) => Ok(Read::Completed(Value {
@@ -126,13 +133,19 @@ pub(super) fn read(value: Vec<u8>) -> Result<Read, Error> {
                 _ => Read::Gone(value),
             })
         }
-        _ => Err(unreadable()),
+        // Cut off, but it was completed.
+        (Some(&VERSION), Some(b'C' | b'K'), _) => Err(unreadable(STRANGE).effect_is(Effect::Done)),
+        _ => Err(unreadable(STRANGE)),
     }
 }
 
-fn unreadable() -> Error {
-    Error::new(ErrorKind::Schema)
-        .detail("the key holds a value that this version did not write and cannot read")
+const STRANGE: &str = "the key holds a value that is cut off, or that this version did not write";
+
+/// Of what cannot be read nobody knows whether its effect happened.
+fn unreadable(what: &str) -> Error {
+    Error::new(ErrorKind::OutcomeUndecodable)
+        .detail(what)
+        .effect_is(Effect::Unknown)
 }
 
 impl Value {
@@ -175,14 +188,17 @@ impl Value {
 
     /// A length of `width` bytes, and where that which it measures begins.
     fn length(&self, at: usize, width: usize) -> Result<(usize, usize), Error> {
-        let digits = self.bytes.get(at..at + width).ok_or_else(unreadable)?;
+        let digits = self
+            .bytes
+            .get(at..at + width)
+            .ok_or_else(|| unreadable(STRANGE))?;
         let length = digits.iter().fold(0, |n, byte| n << 8 | usize::from(*byte));
         Ok((length, at + width))
     }
 
     fn text(&self, span: Range<usize>) -> Result<String, Error> {
-        let bytes = self.bytes.get(span).ok_or_else(unreadable)?;
-        String::from_utf8(bytes.to_vec()).map_err(|_| unreadable())
+        let bytes = self.bytes.get(span).ok_or_else(|| unreadable(STRANGE))?;
+        String::from_utf8(bytes.to_vec()).map_err(|_| unreadable(STRANGE))
     }
 
     /// The envelope of a completed record, without copying it.
@@ -190,7 +206,7 @@ impl Value {
         let start = self.spans()?.outcome;
         let mut bytes = self.bytes;
         if start > bytes.len() {
-            return Err(unreadable());
+            return Err(unreadable(STRANGE));
         }
         bytes.advance(start);
         Ok(bytes)
@@ -213,14 +229,19 @@ impl Value {
 }
 
 /// The record that a value shows, of a key that goes at `goes_at`.
-pub(super) fn stored(value: Vec<u8>, goes_at: Option<Moment>) -> Result<Option<Stored>, Error> {
-    match read(value)? {
+pub(super) fn stored(
+    id: RecordId,
+    value: Vec<u8>,
+    goes_at: Option<Moment>,
+) -> Result<Option<Stored>, Error> {
+    match read(value, id)? {
         Read::Free => Ok(None),
         Read::Reserved(value) => {
             let until = value.time();
             let state = State::Reserved {
                 owner: Owner::from_bytes(value.array(26)),
                 lease_until: (until.as_millis() != 0).then_some(until),
+                held: goes_at.is_none(),
             };
             value.stored(state).map(Some)
         }

@@ -89,12 +89,14 @@ impl RedisStore {
         Ok((answer, enough))
     }
 
-    /// Runs a step that changes a reservation and must find it held.
+    /// Runs a step that changes a reservation and must find it held; with replicas, if there are any to
+    /// wait for and the caller relies on it.
     async fn step(
         &self,
         step: &'static Step,
         reservation: &Reservation,
         arguments: [&[u8]; 2],
+        relied_on: bool,
     ) -> Result<Held, Error> {
         let key = record::key(&self.inner.prefix, reservation.id);
         let fence = reservation.fence.get().to_be_bytes();
@@ -104,8 +106,17 @@ impl RedisStore {
             key: &key,
             arguments: &[&fence, reservation.owner.as_bytes(), first, second],
         };
-        let answer = invocation.run(&self.inner.link, self.deadline()).await;
-        held(&answer.map_err(error::after)?)
+        if !relied_on {
+            let answer = invocation.run(&self.inner.link, self.deadline()).await;
+            return held(&answer.map_err(error::after)?);
+        }
+        let secured = self.secured(&invocation, self.deadline()).await;
+        let (answer, enough) = secured.map_err(error::after)?;
+        let held = held(&answer)?;
+        if held == Held::Yes {
+            enough.map_err(|few| Error::from(few).effect_is(Effect::Unknown))?;
+        }
+        Ok(held)
     }
 
     /// Reserves, or tells why not: by a plain read where the operation's calls are replays nearly
@@ -198,12 +209,7 @@ impl RedisStore {
         deadline: Instant,
     ) -> Result<Reserved, Error> {
         let lease = millis(request.lease);
-        let kept_for = match request.on_crash {
-            OnCrash::Rerun => self.kept_for(lease),
-            // Until somebody decides.
-            OnCrash::Hold => String::new(),
-        };
-        let lease = lease.to_string();
+        let (lease, kept_for) = (lease.to_string(), self.kept_for(lease));
         let tail = record::tail(request);
         let invocation = Invocation {
             step: &script::RESERVE,
@@ -270,7 +276,7 @@ fn reserved_by_another(
 
 /// What a record that is kept answers; `None`: it is none that is kept.
 pub(super) fn kept(request: &Request<'_>, value: Vec<u8>) -> Result<Option<Reserved>, Error> {
-    let (record, gone) = match record::read(value)? {
+    let (record, gone) = match record::read(value, request.id)? {
         Read::Free | Read::Reserved(_) => return Ok(None),
         Read::Completed(record) => (record, false),
         Read::Gone(record) => (record, true),
@@ -372,7 +378,9 @@ impl Store for RedisStore {
     async fn release(&self, reservation: &Reservation) -> Result<Held, Error> {
         let kept = millis(FENCE_KEPT).to_string();
         let arguments = [kept.as_bytes(), &[]];
-        let held = self.step(&script::RELEASE, reservation, arguments).await?;
+        let held = self
+            .step(&script::RELEASE, reservation, arguments, false)
+            .await?;
         if held == Held::Yes {
             self.changed_shard(reservation.id).notify_waiters();
         }
@@ -383,9 +391,17 @@ impl Store for RedisStore {
     /// The lease may have been extended.
     async fn renew(&self, reservation: &Reservation, lease: Duration) -> Result<Held, Error> {
         let lease = millis(lease);
-        let (lease, kept_for) = (lease.to_string(), self.kept_for(lease));
+        let hold = reservation.on_crash == OnCrash::Hold;
+        let (lease, kept_for) = (
+            lease.to_string(),
+            match hold {
+                true => String::new(),
+                false => self.kept_for(lease),
+            },
+        );
         let arguments = [lease.as_bytes(), kept_for.as_bytes()];
-        self.step(&script::RENEW, reservation, arguments).await
+        self.step(&script::RENEW, reservation, arguments, hold)
+            .await
     }
 
     /// # Cancel safety
@@ -394,7 +410,7 @@ impl Store for RedisStore {
         let key = record::key(&self.inner.prefix, id);
         match self.look(&key, self.deadline()).await? {
             Some(looked) => {
-                let stored = record::stored(looked.value, looked.goes_at)?;
+                let stored = record::stored(id, looked.value, looked.goes_at)?;
                 Ok(stored.map(|stored| stored.read_at(looked.now)))
             }
             None => Ok(None),

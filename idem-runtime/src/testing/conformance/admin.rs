@@ -25,7 +25,10 @@ pub async fn lookup_shows_a_reservation<S: Store>(harness: &Harness<S>) {
     let hidden = harness.take(harness.fresh(), FREE, FREE_MEANS).await;
     let shown = harness.lookup(id).await;
     let right = shown.as_ref().is_some_and(|stored| {
-        let State::Reserved { owner, lease_until } = stored.record.state else {
+        let State::Reserved {
+            owner, lease_until, ..
+        } = stored.record.state
+        else {
             return false;
         };
         owner == held.owner

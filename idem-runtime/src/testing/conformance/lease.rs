@@ -1,7 +1,7 @@
 use std::time::{Duration, Instant};
 
 use super::Harness;
-use super::support::{FREE, FREE_MEANS, HOUR, done, keep, law, payload};
+use super::support::{FREE, FREE_MEANS, HOUR, done, keep, law};
 use crate::protocol::{OnCrash, State};
 use crate::store::{Held, Request, Reservation, Reserved, Store};
 
@@ -36,7 +36,7 @@ pub async fn a_live_lease_is_not_taken_over<S: Store>(harness: &Harness<S>) {
     refused(harness, &held, begun).await;
 }
 
-/// Who comes after the end of a lease takes the record over, for any payload.
+/// After the end of a lease the next call with the same payload takes the record over.
 pub async fn a_lapsed_lease_is_taken_over<S: Store>(harness: &Harness<S>) {
     let ids = [harness.fresh(), harness.fresh()];
     let mut old = Vec::new();
@@ -45,8 +45,8 @@ pub async fn a_lapsed_lease_is_taken_over<S: Store>(harness: &Harness<S>) {
     }
     harness.pass_most_of(harness.lease()).await;
     harness.pass_rest_of(harness.lease()).await;
-    for (n, old) in old.into_iter().enumerate() {
-        let request = Request::new(old.id, payload(1 + n as u8), harness.lease());
+    for old in old {
+        let request = harness.request(old.id);
         let begun = Instant::now();
         let new = harness.take_as(request, TAKEN_OVER, TAKEN_OVER_MEANS).await;
         law(
@@ -346,6 +346,15 @@ pub async fn an_abandoned_reservation_is_held<S: Store>(harness: &Harness<S>) {
     let ids = [harness.fresh(), harness.fresh()];
     let left = harness.take_as(hold(ids[0]), FREE, FREE_MEANS).await;
     let late = harness.take_as(hold(ids[1]), FREE, FREE_MEANS).await;
+    for held in [&left, &late] {
+        let confirmed = harness.renew(held).await;
+        law(
+            confirmed == Held::Yes,
+            "a reservation is held from its first renewal on",
+            "no body can begin",
+            &confirmed,
+        );
+    }
     let answer = harness.reserve(&hold(left.id)).await;
     law(
         matches!(answer, Reserved::InProgress { .. } | Reserved::Abandoned),
@@ -358,7 +367,7 @@ pub async fn an_abandoned_reservation_is_held<S: Store>(harness: &Harness<S>) {
     let answer = harness.reserve(&hold(left.id)).await;
     law(
         answer == Reserved::Abandoned,
-        "a request that may not take over finds a lapsed reservation abandoned, purged or not",
+        "a lapsed reservation that is held is found abandoned, purged or not",
         "an effect that nobody knows about is repeated, or calls wait for nobody",
         &answer,
     );
@@ -393,4 +402,30 @@ pub async fn an_abandoned_reservation_is_held<S: Store>(harness: &Harness<S>) {
         "a resource cannot tell the old owner from the new one",
         &(left.fence, new.fence),
     );
+}
+
+/// A claim whose answer never came is as good as none once its lease has ended: its body never ran.
+pub async fn a_claim_that_is_not_confirmed_is_not_held<S: Store>(harness: &Harness<S>) {
+    let hold = |id| Request {
+        on_crash: OnCrash::Hold,
+        ..harness.request(id)
+    };
+    let unheard = harness
+        .take_as(hold(harness.fresh()), FREE, FREE_MEANS)
+        .await;
+    harness.pass(harness.lease() * 2).await;
+    let late = harness.renew(&unheard).await;
+    law(
+        late == Held::No,
+        "a first renewal after the lease does not hold the reservation",
+        "a request that was on its way for too long blocks its key for ever",
+        &late,
+    );
+    let _ = harness
+        .take_as(
+            hold(unheard.id),
+            "a claim that nobody confirmed is taken over after its lease",
+            "a call that never ran blocks its key for ever",
+        )
+        .await;
 }

@@ -279,6 +279,7 @@ macro_rules! __conformance_cases {
             one_of_two_completions_counts
             another_payload_is_refused_while_running
             another_payload_is_refused_after_completion
+            another_payload_is_refused_after_the_lease
             a_live_lease_is_not_taken_over
             a_lapsed_lease_is_taken_over
             a_renewed_lease_holds
@@ -290,6 +291,7 @@ macro_rules! __conformance_cases {
             a_sub_second_lease_holds
             a_shortest_lease_ends
             an_abandoned_reservation_is_held
+            a_claim_that_is_not_confirmed_is_not_held
             an_outcome_is_kept_for_its_retention
             a_retention_is_never_rewritten
             a_sub_second_retention_is_kept

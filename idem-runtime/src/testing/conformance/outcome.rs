@@ -1,5 +1,6 @@
 use super::Harness;
 use super::support::{FREE, FREE_MEANS, HOUR, done, keep, law, payload, together};
+use crate::fingerprint::Fingerprint;
 use crate::protocol::State;
 use crate::store::{Held, Request, Reserved, Store};
 
@@ -113,6 +114,35 @@ pub async fn another_payload_is_refused_while_running<S: Store>(harness: &Harnes
         &renewed,
     );
     another_payload_is_refused(harness, id, "after a renewal").await;
+}
+
+/// What the first payload did is not known: another one is not its repeat.
+pub async fn another_payload_is_refused_after_the_lease<S: Store>(harness: &Harness<S>) {
+    let id = harness.fresh();
+    let left = harness.take(id, FREE, FREE_MEANS).await;
+    harness.pass(harness.lease() * 2).await;
+    if harness.lookup(id).await.is_none() {
+        // A store that drops reservations with their lease knows nothing of it any more.
+        return;
+    }
+    another_payload_is_refused(harness, id, "after the first call's lease has ended").await;
+    let unchecked = Request {
+        fingerprint: Fingerprint::NONE,
+        ..harness.request(id)
+    };
+    let next = harness
+        .take_as(
+            unchecked,
+            "a payload that is not checked takes a lapsed reservation over",
+            "a key stays blocked after a crash and a change of what is compared",
+        )
+        .await;
+    law(
+        next.fence > left.fence,
+        "a matching payload takes a lapsed reservation over",
+        "a key stays blocked after a crash",
+        &(left.fence, next.fence),
+    );
 }
 
 /// The payload is remembered with the outcome.

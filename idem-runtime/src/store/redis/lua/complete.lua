@@ -33,7 +33,7 @@ if ARGV[5] == '' then
   completed = '\1C' .. head .. value:sub(27) .. ARGV[3]
 else
   local keep_until = struct.pack('>I8', now + ARGV[5])
-  completed = '\1K' .. head .. value:sub(27, 59) .. keep_until .. value:sub(60) .. ARGV[3]
+  completed = '\1K' .. head .. value:sub(27, 75) .. keep_until .. value:sub(76) .. ARGV[3]
 end
 if ARGV[4] == '' then
   redis.call('SET', KEYS[1], completed)

@@ -101,6 +101,7 @@ pub(super) struct Columns {
     pub(super) expires_at: Option<Micros>,
     pub(super) known_until: Option<Micros>,
     pub(super) now: Micros,
+    pub(super) held: bool,
 }
 
 impl Columns {
@@ -141,6 +142,7 @@ impl From<Columns> for LeaseRow {
             (None, _) => State::Reserved {
                 owner: columns.owner,
                 lease_until: ends.map(Micros::end),
+                held: columns.held,
             },
             (Some(at), Some(outcome)) => State::Completed {
                 outcome,
@@ -267,7 +269,7 @@ pub trait LeaseDialect: Dialect {
         limit: i64,
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
-    /// Removes reservations whose lease ended this long ago.
+    /// Removes reservations whose lease ended this long ago, unless they are held.
     #[doc(hidden)]
     fn purge_abandoned_leases(
         conn: &mut Self::Connection,

@@ -116,6 +116,7 @@ mod tests {
         let state = State::Reserved {
             owner,
             lease_until: None,
+            held: false,
         };
         LeaseRow {
             record: Record {

@@ -9,7 +9,7 @@ use super::dialect::{
 use crate::clock::Moment;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
-use crate::protocol::{Fence, Owner};
+use crate::protocol::{Fence, OnCrash, Owner};
 use crate::store::sql::Times;
 use crate::store::sql::mysql::{DUPLICATE, number};
 use crate::store::sql::schema::{Promise, Shape, Step, Table, statement};
@@ -20,7 +20,7 @@ use crate::store::{Reservation, Stored};
 const NOW: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', UTC_TIMESTAMP(6))";
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
-                   expires_at, known_until, {now}";
+                   expires_at, known_until, {now}, held";
 
 /// The end of the lease of a reserved row; of a completed one the retention's, or the tombstone's
 /// after it.
@@ -53,6 +53,7 @@ static LEASE: Shape = Shape {
                 ("completed_at", "bigint"),
                 ("expires_at", "bigint"),
                 ("known_until", "bigint"),
+                ("held", "tinyint"),
             ],
             key: "id",
             rights: "SELECT,INSERT,UPDATE,DELETE",
@@ -104,8 +105,9 @@ impl LeaseDialect for MySql {
                  WHERE id = ? AND owner = ? AND fence = ? AND completed_at IS NULL"),
             // The answer tells the number that was set, also where it was that number before.
             renew: sql("UPDATE {table} FORCE INDEX (PRIMARY) \
-                 SET lease_until = LAST_INSERT_ID({now} + ? * 1000) \
-                 WHERE id = ? AND owner = ? AND fence = ? AND completed_at IS NULL"),
+                 SET lease_until = LAST_INSERT_ID({now} + ? * 1000), held = held OR ? \
+                 WHERE id = ? AND owner = ? AND fence = ? AND completed_at IS NULL \
+                 AND (held OR NOT ? OR lease_until > {now})"),
             lookup: sql("SELECT {row}, scope, key_text FROM {table} WHERE id = ?"),
             forget: sql(
                 "DELETE FROM {table} WHERE id = ? AND CASE WHEN completed_at IS NULL \
@@ -126,7 +128,7 @@ impl LeaseDialect for MySql {
                  SET kept.outcome = NULL, kept.expires_at = kept.known_until"),
             purge_abandoned: sql("SET TRANSACTION ISOLATION LEVEL READ COMMITTED; \
                  DELETE gone FROM (SELECT id FROM {table} \
-                 WHERE completed_at IS NULL AND lease_until <= {now} - {over_for} * 1000 \
+                 WHERE completed_at IS NULL AND NOT held AND lease_until <= {now} - {over_for} * 1000 \
                  LIMIT {limit} FOR UPDATE SKIP LOCKED) AS past \
                  STRAIGHT_JOIN {table} AS gone FORCE INDEX (PRIMARY) ON gone.id = past.id"),
         }
@@ -199,8 +201,10 @@ impl LeaseDialect for MySql {
         reservation: &Reservation,
         lease_millis: i64,
     ) -> Result<u64, sqlx::Error> {
-        let renew = sqlx::query(statements.renew.clone()).bind(lease_millis);
-        let done = held(renew, reservation).execute(conn).await;
+        let hold = reservation.on_crash == OnCrash::Hold;
+        let renew = sqlx::query(statements.renew.clone());
+        let renew = held(renew.bind(lease_millis).bind(hold), reservation);
+        let done = renew.bind(hold).execute(conn).await;
         done.map(|done| u64::from(done.last_insert_id() != 0))
     }
 
@@ -214,7 +218,7 @@ impl LeaseDialect for MySql {
             return Ok(None);
         };
         let found = from_row(&row)?;
-        let (scope, key_text) = (row.try_get(10)?, row.try_get(11)?);
+        let (scope, key_text) = (row.try_get(11)?, row.try_get(12)?);
         let stored = Stored::new(found.record, scope, key_text, found.created_at);
         Ok(Some((stored, found.now)))
     }
@@ -319,6 +323,7 @@ fn from_row(row: &MySqlRow) -> Result<LeaseRow, sqlx::Error> {
         expires_at: time(7)?,
         known_until: time(8)?,
         now: time(9)?.unwrap_or(Micros(0)),
+        held: row.try_get(10)?,
     };
     Ok(columns.into())
 }

@@ -10,14 +10,14 @@ use super::dialect::{
 use crate::clock::Moment;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
-use crate::protocol::{Fence, Owner};
+use crate::protocol::{Fence, OnCrash, Owner};
 use crate::store::sql::Times;
 use crate::store::sql::postgres::micros;
 use crate::store::sql::schema::{Promise, Shape, Step, Table, statement};
 use crate::store::{Reservation, Stored};
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
-                   expires_at, known_until, clock_timestamp()";
+                   expires_at, known_until, clock_timestamp(), held";
 
 /// The end of the lease of a reserved row; of a completed one the retention's, or the tombstone's
 /// after it.
@@ -45,7 +45,7 @@ impl LeaseDialect for Postgres {
                  WHERE NOT EXISTS (SELECT FROM found) AND pg_try_advisory_xact_lock($7) \
                  ON CONFLICT (id) DO NOTHING RETURNING fence) \
                  SELECT NULL::bigint AS made, found.* FROM found UNION ALL \
-                 SELECT fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM made",
+                 SELECT fence, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL, NULL FROM made",
             ),
             read: None,
             take_over: sql(
@@ -53,7 +53,7 @@ impl LeaseDialect for Postgres {
                  fence = greatest(fence + 1, nextval('{fences}')), \
                  lease_until = clock_timestamp() + $6 * interval '1 millisecond', outcome = NULL, \
                  created_at = clock_timestamp(), completed_at = NULL, expires_at = NULL, \
-                 known_until = NULL \
+                 known_until = NULL, held = false \
                  WHERE id = $1 AND owner = $7 AND fence = $8 AND {ends} <= clock_timestamp() \
                  RETURNING fence",
             ),
@@ -65,8 +65,10 @@ impl LeaseDialect for Postgres {
             release: sql("DELETE FROM {table} \
                  WHERE id = $1 AND owner = $2 AND fence = $3 AND completed_at IS NULL"),
             renew: sql("UPDATE {table} \
-                 SET lease_until = clock_timestamp() + $4 * interval '1 millisecond' \
-                 WHERE id = $1 AND owner = $2 AND fence = $3 AND completed_at IS NULL"),
+                 SET lease_until = clock_timestamp() + $4 * interval '1 millisecond', \
+                 held = held OR $5 \
+                 WHERE id = $1 AND owner = $2 AND fence = $3 AND completed_at IS NULL \
+                 AND (held OR NOT $5 OR lease_until > clock_timestamp())"),
             lookup: sql("SELECT {row}, scope, key_text FROM {table} WHERE id = $1"),
             forget: sql(
                 "DELETE FROM {table} WHERE id = $1 AND CASE WHEN completed_at IS NULL \
@@ -87,7 +89,7 @@ impl LeaseDialect for Postgres {
             ),
             purge_abandoned: sql(
                 "DELETE FROM {table} WHERE id = ANY (ARRAY(SELECT id FROM {table} \
-                 WHERE completed_at IS NULL \
+                 WHERE completed_at IS NULL AND NOT held \
                  AND lease_until <= clock_timestamp() - $1 * interval '1 millisecond' \
                  LIMIT $2 FOR UPDATE SKIP LOCKED))",
             ),
@@ -157,7 +159,9 @@ impl LeaseDialect for Postgres {
         reservation: &Reservation,
         lease_millis: i64,
     ) -> Result<u64, sqlx::Error> {
-        let renew = held(&statements.renew, reservation).bind(lease_millis);
+        let renew = held(&statements.renew, reservation)
+            .bind(lease_millis)
+            .bind(reservation.on_crash == OnCrash::Hold);
         renew.execute(conn).await.map(|done| done.rows_affected())
     }
 
@@ -171,7 +175,7 @@ impl LeaseDialect for Postgres {
             return Ok(None);
         };
         let found = from_row(&row, 0)?;
-        let (scope, key_text) = (row.try_get(10)?, row.try_get(11)?);
+        let (scope, key_text) = (row.try_get(11)?, row.try_get(12)?);
         let stored = Stored::new(found.record, scope, key_text, found.created_at);
         Ok(Some((stored, found.now)))
     }
@@ -254,6 +258,7 @@ fn from_row(row: &PgRow, at: usize) -> Result<LeaseRow, sqlx::Error> {
         expires_at: time(row, at + 7)?,
         known_until: time(row, at + 8)?,
         now: time(row, at + 9)?.unwrap_or(Micros(0)),
+        held: row.try_get(at + 10)?,
     };
     Ok(columns.into())
 }
@@ -288,6 +293,7 @@ static LEASE: Shape = Shape {
             ("completed_at", "timestamp with time zone"),
             ("expires_at", "timestamp with time zone"),
             ("known_until", "timestamp with time zone"),
+            ("held", "boolean"),
         ],
         key: "id",
         rights: "SELECT,INSERT,UPDATE,DELETE",

@@ -9,14 +9,14 @@ use super::dialect::{
 use crate::clock::Moment;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
-use crate::protocol::{Fence, Owner};
+use crate::protocol::{Fence, OnCrash, Owner};
 use crate::store::sql::Times;
 use crate::store::sql::schema::{Promise, Shape, Step, Table, statement};
 use crate::store::sql::sqlite::NOW;
 use crate::store::{Reservation, Stored};
 
 const ROW: &str = "fingerprint, owner, fence, outcome, lease_until, created_at, completed_at, \
-                   expires_at, known_until, {now}";
+                   expires_at, known_until, {now}, held";
 
 /// The end of the lease of a reserved row; of a completed one the retention's, or the tombstone's
 /// after it.
@@ -46,6 +46,7 @@ static LEASE: Shape = Shape {
                 ("completed_at", "INTEGER"),
                 ("expires_at", "INTEGER"),
                 ("known_until", "INTEGER"),
+                ("held", "INTEGER"),
             ],
             key: "id",
             rights: "SELECT,INSERT,UPDATE,DELETE",
@@ -77,7 +78,7 @@ impl LeaseDialect for Sqlite {
                 "UPDATE {table} SET scope = ?2, key_text = ?3, fingerprint = ?4, owner = ?5, \
                  fence = max(fence, (SELECT floor FROM {fences})) + 1, lease_until = {now} + ?6, \
                  outcome = NULL, created_at = {now}, completed_at = NULL, expires_at = NULL, \
-                 known_until = NULL \
+                 known_until = NULL, held = 0 \
                  WHERE id = ?1 AND owner = ?7 AND fence = ?8 AND {ends} <= {now} RETURNING fence",
             ),
             complete: sql("UPDATE {table} SET outcome = ?4, lease_until = NULL, \
@@ -85,8 +86,11 @@ impl LeaseDialect for Sqlite {
                  WHERE id = ?1 AND owner = ?2 AND fence = ?3 AND completed_at IS NULL"),
             release: sql("DELETE FROM {table} \
                  WHERE id = ?1 AND owner = ?2 AND fence = ?3 AND completed_at IS NULL"),
-            renew: sql("UPDATE {table} SET lease_until = {now} + ?4 \
-                 WHERE id = ?1 AND owner = ?2 AND fence = ?3 AND completed_at IS NULL"),
+            renew: sql(
+                "UPDATE {table} SET lease_until = {now} + ?4, held = held OR ?5 \
+                 WHERE id = ?1 AND owner = ?2 AND fence = ?3 AND completed_at IS NULL \
+                 AND (held OR NOT ?5 OR lease_until > {now})",
+            ),
             lookup: sql("SELECT {row}, scope, key_text FROM {table} WHERE id = ?1"),
             forget: sql(
                 "DELETE FROM {table} WHERE id = ?1 AND CASE WHEN completed_at IS NULL \
@@ -101,7 +105,7 @@ impl LeaseDialect for Sqlite {
                  AND completed_at IS NOT NULL AND known_until > {now} LIMIT ?1)",
             ),
             purge_abandoned: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
-                 WHERE completed_at IS NULL AND lease_until <= {now} - ?1 LIMIT ?2)"),
+                 WHERE completed_at IS NULL AND NOT held AND lease_until <= {now} - ?1 LIMIT ?2)"),
         }
     }
 
@@ -171,7 +175,9 @@ impl LeaseDialect for Sqlite {
         reservation: &Reservation,
         lease_millis: i64,
     ) -> Result<u64, sqlx::Error> {
-        let renew = held(&statements.renew, reservation).bind(lease_millis);
+        let renew = held(&statements.renew, reservation)
+            .bind(lease_millis)
+            .bind(reservation.on_crash == OnCrash::Hold);
         renew.execute(conn).await.map(|done| done.rows_affected())
     }
 
@@ -185,7 +191,7 @@ impl LeaseDialect for Sqlite {
             return Ok(None);
         };
         let found = from_row(&row)?;
-        let (scope, key_text) = (row.try_get(10)?, row.try_get(11)?);
+        let (scope, key_text) = (row.try_get(11)?, row.try_get(12)?);
         let stored = Stored::new(found.record, scope, key_text, found.created_at);
         Ok(Some((stored, found.now)))
     }
@@ -270,6 +276,7 @@ fn from_row(row: &SqliteRow) -> Result<LeaseRow, sqlx::Error> {
         expires_at: time(7)?,
         known_until: time(8)?,
         now: time(9)?.unwrap_or(Micros(0)),
+        held: row.try_get(10)?,
     };
     Ok(columns.into())
 }

@@ -45,7 +45,8 @@ macro_rules! step {
 impl<D: LeaseDialect> LeasedSql<D> {
     /// Removes at most `limit` reservations whose lease ended at least `over_for` ago: calls whose
     /// process died and that nobody repeated. [`Store::purge`] leaves them, since their effect is
-    /// unknown; choose a time after which nobody asks any more. Says how many, here and in the log.
+    /// unknown; choose a time after which nobody asks any more. Those that are held until somebody
+    /// decides (`on_crash = "hold"`) stay. Says how many, here and in the log.
     ///
     /// # Errors
     /// The database cannot be used.
@@ -120,7 +121,6 @@ fn decision(request: &Request<'_>, row: &LeaseRow) -> Decision {
         Some(&row.record),
         request.owner,
         request.fingerprint,
-        request.on_crash,
         0,
         row.now,
     )

@@ -16,6 +16,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     owner BINARY(16) NOT NULL,
     fence BIGINT NOT NULL AUTO_INCREMENT COMMENT 'TRUNCATE would begin anew: use DELETE',
     lease_until BIGINT COMMENT 'Microseconds since 1970, as the other times',
+    held BOOLEAN NOT NULL DEFAULT FALSE COMMENT 'Kept after the lease until somebody decides',
     outcome LONGBLOB,
     created_at BIGINT NOT NULL,
     completed_at BIGINT COMMENT 'NULL while the call runs',

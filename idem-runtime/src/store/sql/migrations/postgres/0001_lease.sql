@@ -8,6 +8,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     owner uuid NOT NULL,
     fence bigint NOT NULL,
     lease_until timestamptz,
+    held boolean NOT NULL DEFAULT false,
     outcome bytea,
     created_at timestamptz NOT NULL DEFAULT clock_timestamp(),
     completed_at timestamptz,

@@ -11,6 +11,7 @@ CREATE TABLE IF NOT EXISTS {table} (
     owner BLOB NOT NULL,
     fence INTEGER NOT NULL,
     lease_until INTEGER,
+    held INTEGER NOT NULL DEFAULT 0,
     outcome BLOB,
     created_at INTEGER NOT NULL,
     completed_at INTEGER,
