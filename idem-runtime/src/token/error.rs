@@ -1,6 +1,8 @@
+//! Why a token is refused.
+
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{Effect, Error, ErrorKind, Retry};
 
 /// A token that was not accepted, or a store that could not be asked.
 ///
@@ -58,12 +60,39 @@ impl TokenError {
         }
     }
 
+    /// What it means for the token: [`Effect::None`], it was not used by this call; unless its store's
+    /// answer was lost.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match &self.0 {
+            Kind::Refused(_) => Effect::None,
+            Kind::Store(error) => error.effect(),
+        }
+    }
+
+    /// Whether and how to repeat the call with the same token.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match &self.0 {
+            Kind::Refused(Reason::InUse) => Retry::Later(None),
+            Kind::Refused(_) => Retry::Never,
+            Kind::Store(error) => error.retry(),
+        }
+    }
+
     /// What to tell the caller: the same for every reason.
     #[must_use]
     pub fn public(&self) -> &'static str {
-        match self.0 {
+        match &self.0 {
             Kind::Refused(_) => "the token is not valid",
-            Kind::Store(_) => "the token cannot be checked now",
+            // Only whoever issues tokens can meet these.
+            Kind::Store(error) if error.kind() == ErrorKind::InvalidTtl => {
+                "a token cannot be issued with this lifetime"
+            }
+            Kind::Store(error) if error.kind() == ErrorKind::StoreExhausted => {
+                "there is no room for another token"
+            }
+            Kind::Store(_) => "tokens cannot be used now",
         }
     }
 }

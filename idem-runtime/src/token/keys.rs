@@ -6,6 +6,7 @@ use sha2::Sha256;
 use super::form::{SIGNED, Token, decode, fill_random};
 use super::{Reason, TokenError};
 use crate::clock::Moment;
+use crate::error::{Effect, Retry};
 use crate::key::RecordId;
 
 /// Version, key, id, expiry, binding, signature.
@@ -49,6 +50,20 @@ impl fmt::Display for KeyError {
 }
 
 impl std::error::Error for KeyError {}
+
+impl KeyError {
+    /// Nothing was done.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        Effect::None
+    }
+
+    /// The keys have to be others.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        Retry::Never
+    }
+}
 
 impl SigningKeys {
     /// The key that signs. The id stands in every token and tells keys apart; it is no secret.

@@ -1,5 +1,6 @@
+//! Tokens of one process.
+
 use std::collections::HashMap;
-use std::collections::hash_map::Entry;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -8,15 +9,41 @@ use super::form::{binding, lifetime, stored_id};
 use super::{Consumed, Reason, Token, TokenError};
 use crate::clock::{Clock, Moment, SystemClock};
 use crate::engine::{Admits, Permit, Wanted, WithLease};
+use crate::error::{Error, ErrorKind};
 use crate::key::RecordId;
 
 /// Tokens of this process, for tests and for services of one process whose tokens may end with it.
 ///
-/// What has expired stays until [`MemoryTokens::purge`].
+/// What has expired goes when others are issued. At most [`MemoryTokens::CAPACITY`] tokens are kept,
+/// unless [`capacity`](MemoryTokens::capacity) says otherwise.
 #[derive(Clone)]
 pub struct MemoryTokens {
-    rows: Arc<Mutex<HashMap<RecordId, Row>>>,
+    rows: Arc<Mutex<Rows>>,
     clock: Arc<dyn Clock>,
+    capacity: usize,
+}
+
+#[derive(Default)]
+struct Rows {
+    by_id: HashMap<RecordId, Row>,
+    /// As many as there may be before what has expired is looked for.
+    sweep_at: usize,
+}
+
+/// What has expired is not looked for among fewer.
+const FEW: usize = 1024;
+
+impl Rows {
+    /// Removes what has expired; says how many.
+    fn sweep(&mut self, now: Moment) -> usize {
+        let before = self.by_id.len();
+        self.by_id
+            .retain(|_, row| now < row.expires || row.state == State::Held);
+        let left = self.by_id.len();
+        // At most half of them can have expired when they are looked through again.
+        self.sweep_at = left.saturating_mul(2).max(FEW);
+        before - left
+    }
 }
 
 struct Row {
@@ -45,13 +72,25 @@ impl MemoryTokens {
         Self {
             rows: Arc::default(),
             clock: Arc::new(clock),
+            capacity: Self::CAPACITY,
         }
+    }
+
+    /// How many tokens are kept unless it is said otherwise: about a hundred megabytes.
+    pub const CAPACITY: usize = 1_000_000;
+
+    /// Keeps so many tokens, good or used, until they expire; no more are issued.
+    #[must_use]
+    pub fn capacity(mut self, tokens: usize) -> Self {
+        self.capacity = tokens;
+        self
     }
 
     /// A new token for `subject` to do `operation` once within `ttl`.
     ///
     /// # Errors
-    /// A `ttl` that is not valid ([`ErrorKind::InvalidTtl`](crate::ErrorKind::InvalidTtl)).
+    /// A `ttl` that is not valid ([`ErrorKind::InvalidTtl`]), or too many tokens that have not expired
+    /// ([`ErrorKind::StoreExhausted`]).
     pub fn issue(
         &self,
         subject: &str,
@@ -60,12 +99,22 @@ impl MemoryTokens {
     ) -> Result<Token, TokenError> {
         let ttl = Duration::from_millis(lifetime(ttl)?);
         let token = Token::random()?;
+        let now = self.clock.now();
         let row = Row {
             binding: binding(subject, operation),
-            expires: self.clock.now().after(ttl),
+            expires: now.after(ttl),
             state: State::Good,
         };
-        self.rows().insert(stored_id(token.as_str())?, row);
+        let id = stored_id(token.as_str())?;
+        let mut rows = self.rows();
+        if rows.by_id.len() >= self.capacity.min(rows.sweep_at.max(FEW)) {
+            rows.sweep(now);
+            if rows.by_id.len() >= self.capacity {
+                return Err(full(self.capacity));
+            }
+        }
+        rows.by_id.insert(id, row);
+        drop(rows);
         Ok(token)
     }
 
@@ -75,7 +124,7 @@ impl MemoryTokens {
     /// The token is refused.
     pub fn check(&self, token: &str, subject: &str, operation: &str) -> Result<(), TokenError> {
         let id = stored_id(token)?;
-        self.judge(self.rows().get(&id), subject, operation)
+        self.judge(self.rows().by_id.get(&id), subject, operation)
     }
 
     /// Uses the token up at once.
@@ -99,10 +148,11 @@ impl MemoryTokens {
     pub fn hold(&self, token: &str, subject: &str, operation: &str) -> Result<Hold, TokenError> {
         let id = stored_id(token)?;
         let mut rows = self.rows();
-        self.judge(rows.get(&id), subject, operation)?;
-        if let Entry::Occupied(mut row) = rows.entry(id) {
-            row.get_mut().state = State::Held;
+        self.judge(rows.by_id.get(&id), subject, operation)?;
+        if let Some(row) = rows.by_id.get_mut(&id) {
+            row.state = State::Held;
         }
+        drop(rows);
         let tokens = self.clone();
         Ok(Hold { tokens, id })
     }
@@ -113,16 +163,12 @@ impl MemoryTokens {
     /// The text is no token.
     pub fn withdraw(&self, token: &str) -> Result<bool, TokenError> {
         let id = stored_id(token)?;
-        Ok(self.rows().remove(&id).is_some())
+        Ok(self.rows().by_id.remove(&id).is_some())
     }
 
-    /// Removes what has expired; says how many. Answers depend on it only in their reason.
+    /// Removes what has expired now; says how many. Answers depend on it only in their reason.
     pub fn purge(&self) -> usize {
-        let now = self.clock.now();
-        let mut rows = self.rows();
-        let before = rows.len();
-        rows.retain(|_, row| now < row.expires || row.state == State::Held);
-        before - rows.len()
+        self.rows().sweep(self.clock.now())
     }
 
     fn judge(&self, row: Option<&Row>, subject: &str, operation: &str) -> Result<(), TokenError> {
@@ -137,12 +183,12 @@ impl MemoryTokens {
         Err(reason.into())
     }
 
-    fn rows(&self) -> MutexGuard<'_, HashMap<RecordId, Row>> {
+    fn rows(&self) -> MutexGuard<'_, Rows> {
         self.rows.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn set(&self, id: RecordId, state: State) {
-        if let Some(row) = self.rows().get_mut(&id)
+        if let Some(row) = self.rows().by_id.get_mut(&id)
             && row.state == State::Held
         {
             row.state = state;
@@ -153,9 +199,16 @@ impl MemoryTokens {
 impl fmt::Debug for MemoryTokens {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("MemoryTokens")
-            .field("len", &self.rows().len())
+            .field("len", &self.rows().by_id.len())
             .finish_non_exhaustive()
     }
+}
+
+fn full(capacity: usize) -> TokenError {
+    TokenError::store(
+        Error::new(ErrorKind::StoreExhausted)
+            .detail(format!("{capacity} tokens in memory have not expired")),
+    )
 }
 
 /// A token that a running call uses.

@@ -3,10 +3,10 @@
 //!
 //! | | needs storage when issued | length | can be withdrawn |
 //! |---|---|---|---|
-//! | [`SignedTokens`] | no; a mark when it is used | 103 characters | with its key |
-//! | [`StoredTokens`] | a row | 34 characters | one by one |
-//! | [`MemoryTokens`] | in this process | 34 characters | one by one |
-//! | `RedisTokens` (feature `redis`) | a key | 34 characters | one by one |
+//! | [`SignedTokens`] | no; a mark when it is used | 103 characters | with its key, and all that it signed |
+//! | [`StoredTokens`] | a row | 34 characters | one by one (`withdraw`) |
+//! | [`MemoryTokens`] | in this process | 34 characters | one by one (`withdraw`) |
+//! | `RedisTokens` (feature `redis`) | a key | 34 characters | one by one (`withdraw`) |
 //!
 //! `check` has no effect, for the page that a link leads to: scanners and previews open links.
 //! `consume` belongs to the call itself (`POST`) and to its transaction: what is rolled back has not

@@ -87,6 +87,25 @@ impl StoredTokens {
         self.consume_on::<D>(tx, token, subject, operation).await
     }
 
+    /// Withdraws a token that is not used, in the caller's transaction; says whether there was one. It
+    /// is not good any more once that transaction has committed. A transaction that is using the token
+    /// is waited for.
+    ///
+    /// # Errors
+    /// The text is not a token, or the database cannot be used.
+    ///
+    /// # Cancel safety
+    /// It may or may not be withdrawn in the transaction: roll it back.
+    pub async fn withdraw<D: TokenDialect>(
+        &self,
+        tx: &mut Transaction<'_, D>,
+        token: &str,
+    ) -> Result<bool, TokenError> {
+        let id = stored_id(token)?;
+        let gone = D::undo(tx, &self.table.texts::<D>().withdraw, id).await;
+        Ok(gone.map_err(failed::<D>)? == 1)
+    }
+
     async fn consume_on<D: TokenDialect>(
         &self,
         conn: &mut D::Connection,

@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use idem_runtime::ErrorKind;
 use idem_runtime::testing::clock::ManualClock;
 use idem_runtime::token::{MemoryTokens, Reason};
+use idem_runtime::{Effect, ErrorKind, Retry};
 
 use crate::world::{HOUR, WHAT, WHO, reason};
 
@@ -76,4 +76,48 @@ fn a_token_expires_in_its_very_millisecond() {
     assert_eq!(reason(late), Some(Reason::Unknown));
     let none = tokens.issue(WHO, WHAT, Duration::ZERO).unwrap_err();
     assert_eq!(none.store_error().unwrap().kind(), ErrorKind::InvalidTtl);
+    assert_eq!(
+        none.to_string(),
+        "a token cannot be issued with this lifetime"
+    );
+}
+
+#[test]
+fn what_has_expired_makes_room_and_the_number_is_bounded() {
+    let clock = ManualClock::default();
+    let tokens = MemoryTokens::with_clock(clock.clone()).capacity(3);
+    let short = Duration::from_secs(1);
+    let used = tokens.issue(WHO, WHAT, short).unwrap();
+    tokens.consume(used.as_str(), WHO, WHAT).unwrap();
+    let held = tokens.issue(WHO, WHAT, short).unwrap();
+    let hold = tokens.hold(held.as_str(), WHO, WHAT).unwrap();
+    let long = tokens.issue(WHO, WHAT, HOUR).unwrap();
+    let full = tokens.issue(WHO, WHAT, HOUR).unwrap_err();
+    assert_eq!(
+        full.store_error().unwrap().kind(),
+        ErrorKind::StoreExhausted
+    );
+    assert_eq!((full.effect(), full.reason()), (Effect::None, None));
+    clock.advance(short);
+    // The one that a call holds stays until it is given back.
+    tokens.issue(WHO, WHAT, HOUR).unwrap();
+    tokens.issue(WHO, WHAT, HOUR).unwrap_err();
+    drop(hold);
+    tokens.issue(WHO, WHAT, HOUR).unwrap();
+    tokens.check(long.as_str(), WHO, WHAT).unwrap();
+    let full = tokens.issue(WHO, WHAT, HOUR).unwrap_err();
+    assert_eq!(full.retry(), Retry::Later(None));
+}
+
+/// Without a limit in reach the memory is that of the tokens that have not expired.
+#[test]
+fn expired_tokens_do_not_pile_up() {
+    let clock = ManualClock::default();
+    let tokens = MemoryTokens::with_clock(clock.clone());
+    for _ in 0..20_000 {
+        tokens.issue(WHO, WHAT, Duration::from_secs(1)).unwrap();
+        clock.advance(Duration::from_millis(100));
+    }
+    let left = tokens.purge();
+    assert!(left < 2_000, "{left}");
 }

@@ -75,6 +75,8 @@ async fn ttl_03_a_lifetime_that_is_not_one_is_refused<D: TokenDialect>(
         let error = issued.unwrap_err();
         let kind = error.store_error().unwrap().kind();
         assert_eq!(kind, ErrorKind::InvalidTtl);
+        assert!(error.to_string().contains("lifetime"), "{error}");
+        assert_eq!(error.retry(), idem_runtime::Retry::Never);
     }
     let longest = tokens.issue(&pool, idem_runtime::retention::MAX_RETENTION);
     tokens.spend(&pool, longest.await.as_str()).await.unwrap();
@@ -85,7 +87,7 @@ async fn a_store_that_is_not_there_is_no_refusal<D: TokenDialect>(pool: Pool<D>,
     pool.close().await;
     let error = tokens.check(&pool, token.as_str()).await.unwrap_err();
     assert_eq!(error.reason(), None);
-    assert_eq!(error.to_string(), "the token cannot be checked now");
+    assert_eq!(error.to_string(), "tokens cannot be used now");
     assert!(error.source().is_some());
 }
 

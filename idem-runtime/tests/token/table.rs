@@ -33,6 +33,27 @@ async fn created_and_checked<D: TokenDialect>(pool: &Pool<D>) {
     assert_eq!(reason(elsewhere), Some(Reason::Unknown));
 }
 
+/// One that is not used goes, with the caller's transaction; one that is used stays used.
+async fn withdrawn<D: TokenDialect>(pool: &Pool<D>) {
+    let tokens = StoredTokens::default();
+    let good = Tokens::stored();
+    let (one, used) = (good.issue(pool, HOUR).await, good.issue(pool, HOUR).await);
+    good.spend(pool, used.as_str()).await.unwrap();
+    let mut tx = D::begin(pool).await.unwrap();
+    assert!(tokens.withdraw(&mut tx, one.as_str()).await.unwrap());
+    tx.rollback().await.unwrap();
+    good.check(pool, one.as_str()).await.unwrap();
+    let mut tx = D::begin(pool).await.unwrap();
+    assert!(tokens.withdraw(&mut tx, one.as_str()).await.unwrap());
+    assert!(!tokens.withdraw(&mut tx, one.as_str()).await.unwrap());
+    assert!(!tokens.withdraw(&mut tx, used.as_str()).await.unwrap());
+    tx.commit().await.unwrap();
+    let gone = good.spend(pool, one.as_str()).await;
+    assert_eq!(reason(gone), Some(Reason::Unknown));
+    let late = good.spend(pool, used.as_str()).await;
+    assert_eq!(reason(late), Some(Reason::Used));
+}
+
 async fn has_another_key<D: TokenDialect>(pool: &Pool<D>) {
     let wrong = TokenTable::default().check(pool).await.unwrap_err();
     assert_eq!(wrong.kind(), ErrorKind::Schema);
@@ -59,6 +80,7 @@ async fn on_postgres() {
     let database = Postgres::database().await;
     let pool = database.pool(5).await;
     created_and_checked(&pool).await;
+    withdrawn(&pool).await;
     database
         .execute(
             "INSERT INTO idem_token SELECT gen_random_uuid(), '', \
@@ -80,6 +102,7 @@ async fn on_mariadb() {
     let database = MariaDb::database().await;
     let pool = database.pool(5).await;
     created_and_checked(&pool).await;
+    withdrawn(&pool).await;
     database
         .execute(
             "INSERT INTO idem_token SELECT UNHEX(MD5(seq)), '', \
@@ -104,6 +127,7 @@ async fn on_sqlite() {
     let file = Sqlite::file().await;
     let pool = file.pool(3).await;
     created_and_checked(&pool).await;
+    withdrawn(&pool).await;
     sqlx::raw_sql(
         "INSERT INTO idem_token SELECT randomblob(16), x'', (unixepoch() - 7200) * 1000, \
          iif(value = 1, 1, NULL) FROM json_each('[1, 2, 3]')",

@@ -36,6 +36,8 @@ pub struct Texts {
     pub(super) take: SqlStr,
     /// Makes good again what the same transaction has taken.
     pub(super) untake: SqlStr,
+    /// Removes one that is not used.
+    pub(super) withdraw: SqlStr,
     pub(super) state: SqlStr,
     /// The same in the transaction that could not take it: as it is now, whatever was seen before.
     pub(super) state_now: SqlStr,
@@ -108,13 +110,13 @@ pub trait TokenDialect: Dialect {
         binding: &[u8; 16],
     ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
-    /// One of the texts that undo.
+    /// One of the texts that undo or withdraw; says how many rows it changed.
     #[doc(hidden)]
     fn undo(
         conn: &mut Self::Connection,
         sql: &SqlStr,
         id: RecordId,
-    ) -> impl Future<Output = Result<(), sqlx::Error>> + Send;
+    ) -> impl Future<Output = Result<u64, sqlx::Error>> + Send;
 
     #[doc(hidden)]
     fn state(
@@ -285,9 +287,9 @@ macro_rules! statements {
             conn: &mut Self::Connection,
             sql: &SqlStr,
             id: RecordId,
-        ) -> Result<(), sqlx::Error> {
+        ) -> Result<u64, sqlx::Error> {
             let undo = sqlx::query(sql.clone()).bind($id(id));
-            undo.execute(conn).await.map(drop)
+            undo.execute(conn).await.map(|done| done.rows_affected())
         }
 
         async fn state(

@@ -29,6 +29,7 @@ impl TokenDialect for MySql {
                  AND binding = ? AND used_at IS NULL AND expires_at > {now}",
             ),
             untake: sql("UPDATE {table} SET used_at = NULL WHERE id = ?"),
+            withdraw: sql("DELETE FROM {table} WHERE id = ? AND used_at IS NULL"),
             state: sql(STATE),
             state_now: sql(&format!("{STATE} LOCK IN SHARE MODE")),
             // As that of records: both in one packet, and no gap is locked.
@@ -106,9 +107,9 @@ impl TokenDialect for MySql {
         conn: &mut MySqlConnection,
         sql: &SqlStr,
         id: RecordId,
-    ) -> Result<(), sqlx::Error> {
+    ) -> Result<u64, sqlx::Error> {
         let undo = sqlx::query(sql.clone()).bind(id.as_bytes().as_slice());
-        undo.execute(conn).await.map(drop)
+        undo.execute(conn).await.map(|done| done.rows_affected())
     }
 
     async fn state(

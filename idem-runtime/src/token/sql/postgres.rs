@@ -29,6 +29,7 @@ impl TokenDialect for Postgres {
                  AND binding = $2 AND used_at IS NULL AND expires_at > clock_timestamp()",
             ),
             untake: sql("UPDATE {table} SET used_at = NULL WHERE id = $1"),
+            withdraw: sql("DELETE FROM {table} WHERE id = $1 AND used_at IS NULL"),
             state: state.clone(),
             state_now: state,
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \

@@ -22,6 +22,7 @@ impl TokenDialect for Sqlite {
             take: sql("UPDATE {table} SET used_at = {now} WHERE id = ?1 \
                  AND binding = ?2 AND used_at IS NULL AND expires_at > {now}"),
             untake: sql("UPDATE {table} SET used_at = NULL WHERE id = ?1"),
+            withdraw: sql("DELETE FROM {table} WHERE id = ?1 AND used_at IS NULL"),
             state: state.clone(),
             state_now: state,
             purge: sql("DELETE FROM {table} WHERE id IN (SELECT id FROM {table} \
