@@ -3,10 +3,10 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use crate::money::Major;
+use crate::money::{Currency, Sum};
 
-/// An order's name: merchant and order number, compared byte by byte.
-pub(crate) type OrderKey = (String, String);
+/// An order's name, merchant and order number, compared byte by byte; and one currency of it.
+pub(crate) type OrderKey = (String, String, Currency);
 
 /// What came in for an order and what went back, in minor units.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -37,11 +37,11 @@ pub(crate) struct Twice {
 pub(crate) struct Books {
     pub(crate) ledger: BTreeMap<OrderKey, Booked>,
     pub(crate) orders: BTreeMap<OrderKey, Order>,
-    pub(crate) balances: BTreeMap<String, i64>,
+    pub(crate) balances: BTreeMap<(String, Currency), i64>,
     pub(crate) twice: Vec<Twice>,
 }
 
-/// The ledger's sums over all orders.
+/// The ledger's sums over all orders in one currency.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Totals {
     pub(crate) payments: i64,
@@ -51,15 +51,16 @@ pub(crate) struct Totals {
 }
 
 impl Books {
-    pub(crate) fn totals(&self) -> Totals {
-        self.ledger
-            .values()
-            .fold(Totals::default(), |sum, order| Totals {
-                payments: sum.payments + order.payments,
-                refunds: sum.refunds + order.refunds,
-                paid: sum.paid + i128::from(order.sums.paid),
-                refunded: sum.refunded + i128::from(order.sums.refunded),
-            })
+    pub(crate) fn totals(&self) -> BTreeMap<Currency, Totals> {
+        let mut totals: BTreeMap<_, Totals> = BTreeMap::new();
+        for ((_, _, currency), order) in &self.ledger {
+            let sum = totals.entry(*currency).or_default();
+            sum.payments += order.payments;
+            sum.refunds += order.refunds;
+            sum.paid += i128::from(order.sums.paid);
+            sum.refunded += i128::from(order.sums.refunded);
+        }
+        totals
     }
 
     /// Every place where the books contradict themselves, in words.
@@ -71,26 +72,29 @@ impl Books {
             let ledger = self.ledger.get(key).map_or(empty, |booked| booked.sums);
             let order = self.orders.get(key).copied().unwrap_or(empty);
             if ledger != order {
+                let (order, ledger) = (order.shown(key.2), ledger.shown(key.2));
                 found.push(format!(
-                    "order {key:?}: the order says {order}, its ledger entries {ledger}"
+                    "order {}: the order says {order}, its ledger entries {ledger}",
+                    name(key)
                 ));
             }
         }
-        let mut sums: BTreeMap<&str, i128> = BTreeMap::new();
-        for ((merchant, _), booked) in &self.ledger {
-            *sums.entry(merchant).or_default() +=
+        let mut sums: BTreeMap<(&str, Currency), i128> = BTreeMap::new();
+        for ((merchant, _, currency), booked) in &self.ledger {
+            *sums.entry((merchant, *currency)).or_default() +=
                 i128::from(booked.sums.paid) - i128::from(booked.sums.refunded);
         }
-        let merchants: BTreeSet<&str> = sums
-            .keys()
-            .copied()
-            .chain(self.balances.keys().map(String::as_str))
-            .collect();
-        for merchant in merchants {
-            let ledger = sums.get(merchant).copied().unwrap_or(0);
-            let balance = self.balances.get(merchant).copied().map_or(0, i128::from);
+        let mut balances: BTreeMap<(&str, Currency), i128> = BTreeMap::new();
+        for ((merchant, currency), balance) in &self.balances {
+            balances.insert((merchant, *currency), i128::from(*balance));
+        }
+        let accounts: BTreeSet<_> = sums.keys().chain(balances.keys()).copied().collect();
+        for account in accounts {
+            let ledger = sums.get(&account).copied().unwrap_or(0);
+            let balance = balances.get(&account).copied().unwrap_or(0);
             if ledger != balance {
-                let (ledger, balance) = (Major(ledger), Major(balance));
+                let (merchant, currency) = account;
+                let (ledger, balance) = (Sum(ledger, currency), Sum(balance, currency));
                 found.push(format!(
                     "merchant {merchant:?}: the balance is {balance}, its ledger entries {ledger}"
                 ));
@@ -100,11 +104,17 @@ impl Books {
     }
 }
 
-impl std::fmt::Display for Order {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let (paid, refunded) = (Major(self.paid.into()), Major(self.refunded.into()));
-        write!(f, "paid {paid} refunded {refunded}")
+impl Order {
+    pub(crate) fn shown(self, currency: Currency) -> String {
+        let paid = Sum(self.paid.into(), currency);
+        let refunded = Sum(self.refunded.into(), currency);
+        format!("paid {paid} refunded {refunded}")
     }
+}
+
+/// The order of a key, for people.
+pub(crate) fn name((merchant, order, _): &OrderKey) -> String {
+    format!("({merchant:?}, {order:?})")
 }
 
 impl std::fmt::Display for Twice {
@@ -135,7 +145,7 @@ mod tests {
     use super::*;
 
     fn books() -> Books {
-        let key = ("m".to_owned(), "o".to_owned());
+        let key = ("m".to_owned(), "o".to_owned(), Currency::CNY);
         let sums = Order {
             paid: 100,
             refunded: 30,
@@ -148,7 +158,7 @@ mod tests {
         Books {
             ledger: BTreeMap::from([(key.clone(), booked)]),
             orders: BTreeMap::from([(key, sums)]),
-            balances: BTreeMap::from([("m".to_owned(), 70)]),
+            balances: BTreeMap::from([(("m".to_owned(), Currency::CNY), 70)]),
             twice: Vec::new(),
         }
     }
@@ -157,7 +167,7 @@ mod tests {
     fn books_that_agree_have_no_contradictions() {
         assert_eq!(books().contradictions(), Vec::<String>::new());
         assert_eq!(Books::default().contradictions(), Vec::<String>::new());
-        let totals = books().totals();
+        let totals = books().totals()[&Currency::CNY];
         assert_eq!((totals.payments, totals.refunds), (1, 2));
         assert_eq!((totals.paid, totals.refunded), (100, 30));
     }
@@ -165,12 +175,19 @@ mod tests {
     #[test]
     fn every_table_is_held_against_the_ledger() {
         let mut wrong = books();
-        wrong.balances.insert("m".to_owned(), 71);
+        wrong.balances.insert(("m".to_owned(), Currency::CNY), 71);
         assert!(wrong.contradictions()[0].contains("the balance is 0.71"));
 
         let mut wrong = books();
-        wrong.balances.insert("nobody".to_owned(), 1);
+        wrong
+            .balances
+            .insert(("nobody".to_owned(), Currency::CNY), 1);
         assert!(wrong.contradictions()[0].contains("\"nobody\""));
+
+        let mut wrong = books();
+        let yen = Currency::parse("jpy").unwrap();
+        wrong.balances.insert(("m".to_owned(), yen), 70);
+        assert!(wrong.contradictions()[0].contains("the balance is 70 JPY"));
 
         let mut wrong = books();
         wrong.orders.clear();

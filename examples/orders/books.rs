@@ -5,6 +5,7 @@ use sqlx::Pool;
 use super::{Db, SNAPSHOT};
 use crate::audit::{Booked, Books, Order, Twice};
 use crate::error::OrderError;
+use crate::money::Currency;
 use crate::patience::patiently;
 
 pub(crate) async fn read(pool: &Pool<Db>) -> Result<Books, OrderError> {
@@ -14,37 +15,42 @@ pub(crate) async fn read(pool: &Pool<Db>) -> Result<Books, OrderError> {
 async fn snapshot(pool: &Pool<Db>) -> Result<Books, OrderError> {
     let mut tx = pool.begin_with(SNAPSHOT).await?;
     let mut books = Books::default();
-    let ledger: Vec<(String, String, i64, i64, i64, i64)> = sqlx::query_as(
-        "SELECT merchant, order_no,
+    let ledger: Vec<(String, String, String, i64, i64, i64, i64)> = sqlx::query_as(
+        "SELECT merchant, order_no, currency,
              CAST(COALESCE(SUM(CASE WHEN refund_no IS NULL THEN amount END), 0) AS BIGINT),
              CAST(COALESCE(SUM(CASE WHEN refund_no IS NOT NULL THEN amount END), 0) AS BIGINT),
              COUNT(*) - COUNT(refund_no), COUNT(refund_no)
-         FROM shop_ledger GROUP BY merchant, order_no",
+         FROM shop_ledger GROUP BY merchant, order_no, currency",
     )
     .fetch_all(&mut *tx)
     .await?;
-    for (merchant, order_no, paid, refunded, payments, refunds) in ledger {
+    for (merchant, order_no, currency, paid, refunded, payments, refunds) in ledger {
         let sums = Order { paid, refunded };
         let booked = Booked {
             sums,
             payments,
             refunds,
         };
-        books.ledger.insert((merchant, order_no), booked);
+        let key = (merchant, order_no, known(&currency)?);
+        books.ledger.insert(key, booked);
     }
-    let orders: Vec<(String, String, i64, i64)> =
-        sqlx::query_as("SELECT merchant, order_no, paid, refunded FROM shop_orders")
+    let orders: Vec<(String, String, String, i64, i64)> =
+        sqlx::query_as("SELECT merchant, order_no, currency, paid, refunded FROM shop_orders")
             .fetch_all(&mut *tx)
             .await?;
-    for (merchant, order_no, paid, refunded) in orders {
+    for (merchant, order_no, currency, paid, refunded) in orders {
         let order = Order { paid, refunded };
-        books.orders.insert((merchant, order_no), order);
+        let key = (merchant, order_no, known(&currency)?);
+        books.orders.insert(key, order);
     }
-    let balances: Vec<(String, i64)> =
-        sqlx::query_as("SELECT merchant, balance FROM shop_balances")
+    let balances: Vec<(String, String, i64)> =
+        sqlx::query_as("SELECT merchant, currency, balance FROM shop_balances")
             .fetch_all(&mut *tx)
             .await?;
-    books.balances.extend(balances);
+    for (merchant, currency, balance) in balances {
+        let account = (merchant, known(&currency)?);
+        books.balances.insert(account, balance);
+    }
     let twice: Vec<(String, String, Option<String>, i64)> = sqlx::query_as(
         "SELECT provider, trade_no, refund_no, COUNT(*) FROM shop_ledger
          GROUP BY provider, trade_no, refund_no HAVING COUNT(*) > 1",
@@ -61,4 +67,9 @@ async fn snapshot(pool: &Pool<Db>) -> Result<Books, OrderError> {
     }
     tx.rollback().await?;
     Ok(books)
+}
+
+/// A currency as the service wrote it.
+fn known(code: &str) -> Result<Currency, OrderError> {
+    Currency::parse(code).map_err(|error| sqlx::Error::Decode(error.into()).into())
 }

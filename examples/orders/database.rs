@@ -33,6 +33,8 @@ pub(crate) enum CannotOpen {
     UnknownKind,
     #[error("a SQLite database in memory ends with its connection; name a file")]
     InMemory,
+    #[error("the server at {server} cannot be used: {error}")]
+    Unreachable { server: String, error: sqlx::Error },
     #[error(transparent)]
     Database(#[from] sqlx::Error),
     #[error(transparent)]

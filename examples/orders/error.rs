@@ -14,11 +14,14 @@ pub(crate) enum OrderError {
     #[error("the database: {0}")]
     Database(#[from] sqlx::Error),
     /// The trade is known, and is not what this notice says it is.
-    #[error("trade {trade_no:?} is known as {known}")]
-    OtherTrade { trade_no: String, known: String },
+    #[error("its trade is known as {known}")]
+    OtherTrade { known: String },
     /// All refunds together would give back more than was paid.
     #[error("refund {refund_no:?} of {amount} exceeds what is left of its trade")]
     AboveTrade { refund_no: String, amount: Money },
+    /// More in one currency than a 64-bit column holds.
+    #[error("with {amount} the sum of {whose} is more than can be booked")]
+    SumTooLarge { whose: &'static str, amount: Money },
 }
 
 impl OrderError {
@@ -27,7 +30,18 @@ impl OrderError {
         match self {
             Self::Idem(error) => error.retry(),
             Self::Database(error) => retry(error),
-            Self::OtherTrade { .. } | Self::AboveTrade { .. } => Retry::Never,
+            Self::OtherTrade { .. } | Self::AboveTrade { .. } | Self::SumTooLarge { .. } => {
+                Retry::Never
+            }
+        }
+    }
+
+    /// A sum beyond its column, told by the database: out of range, or not an integer any more.
+    pub(crate) fn of_sum(error: sqlx::Error, whose: &'static str, amount: Money) -> Self {
+        let code = error.as_database_error().and_then(|error| error.code());
+        match code.as_deref() {
+            Some("22003" | "3091") => Self::SumTooLarge { whose, amount },
+            _ => error.into(),
         }
     }
 
@@ -36,7 +50,7 @@ impl OrderError {
         match self {
             Self::Idem(error) => error.kind() == ErrorKind::FingerprintMismatch,
             Self::OtherTrade { .. } => true,
-            Self::Database(_) | Self::AboveTrade { .. } => false,
+            Self::Database(_) | Self::AboveTrade { .. } | Self::SumTooLarge { .. } => false,
         }
     }
 }

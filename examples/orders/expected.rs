@@ -4,10 +4,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::Deserialize;
 
-use crate::audit::{Books, Order, OrderKey};
+use crate::audit::{Books, Order, OrderKey, name};
+use crate::money::Currency;
 use crate::run::Tally;
 
-/// The file of expectations. Amounts are minor units.
+/// The file of expectations. Amounts are minor units; the two sums add up those of all currencies,
+/// as a checksum.
 #[derive(Debug, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Expected {
@@ -32,8 +34,38 @@ struct Counts {
 struct Row {
     merchant: String,
     order: String,
+    /// Needed where an order has several.
+    currency: Option<String>,
     paid: i64,
     refunded: i64,
+}
+
+impl Row {
+    /// The row's key; without a currency that of the books, if they have one for the order.
+    fn key(&self, books: &Books) -> Result<OrderKey, String> {
+        let of = |currency| (self.merchant.clone(), self.order.clone(), currency);
+        if let Some(code) = &self.currency {
+            return Currency::parse(code)
+                .map(of)
+                .map_err(|problem| format!("currency {code:?} of {}: {problem}", self.name()));
+        }
+        let mut currencies = books
+            .ledger
+            .keys()
+            .filter(|(merchant, order, _)| (merchant, order) == (&self.merchant, &self.order))
+            .map(|(_, _, currency)| *currency);
+        match (currencies.next(), currencies.next()) {
+            (Some(_), Some(_)) => Err(format!(
+                "order {}: expected in one currency, found in several",
+                self.name()
+            )),
+            (only, _) => Ok(of(only.unwrap_or(Currency::CNY))),
+        }
+    }
+
+    fn name(&self) -> String {
+        format!("({:?}, {:?})", self.merchant, self.order)
+    }
 }
 
 impl Expected {
@@ -41,6 +73,7 @@ impl Expected {
     /// from the ledger.
     pub(crate) fn differences(&self, tally: &Tally, books: &Books) -> Vec<String> {
         let totals = books.totals();
+        let totals = totals.values();
         let mut found = Vec::new();
         for (what, expected, actual) in [
             ("lines", self.counts.lines.into(), tally.lines.into()),
@@ -57,48 +90,59 @@ impl Expected {
             (
                 "paid trades",
                 self.counts.paid_trades.into(),
-                totals.payments.into(),
+                totals.clone().map(|sum| i128::from(sum.payments)).sum(),
             ),
-            ("refunds", self.counts.refunds.into(), totals.refunds.into()),
-            ("paid in all", self.paid, totals.paid),
-            ("refunded in all", self.refunded, totals.refunded),
+            (
+                "refunds",
+                self.counts.refunds.into(),
+                totals.clone().map(|sum| i128::from(sum.refunds)).sum(),
+            ),
+            (
+                "paid in all",
+                self.paid,
+                totals.clone().map(|sum| sum.paid).sum(),
+            ),
+            (
+                "refunded in all",
+                self.refunded,
+                totals.map(|sum| sum.refunded).sum(),
+            ),
         ] {
             if expected != actual {
                 found.push(format!("{what}: expected {expected}, found {actual}"));
             }
         }
         let mut rows: BTreeMap<OrderKey, Order> = BTreeMap::new();
-        for Row {
-            merchant,
-            order,
-            paid,
-            refunded,
-        } in &self.orders
-        {
-            let key = (merchant.clone(), order.clone());
-            let (paid, refunded) = (*paid, *refunded);
+        for row in &self.orders {
+            let key = match row.key(books) {
+                Ok(key) => key,
+                Err(problem) => {
+                    found.push(problem);
+                    continue;
+                }
+            };
+            let Row { paid, refunded, .. } = *row;
             if rows.insert(key, Order { paid, refunded }).is_some() {
-                found.push(format!("order ({merchant:?}, {order:?}) is expected twice"));
+                found.push(format!("order {} is expected twice", row.name()));
             }
         }
         let keys: BTreeSet<&OrderKey> = rows.keys().chain(books.ledger.keys()).collect();
         for key in keys {
+            let (order, shown) = (name(key), |sums: Order| sums.shown(key.2));
             match (rows.get(key), books.ledger.get(key)) {
                 (Some(expected), Some(actual)) if *expected != actual.sums => found.push(format!(
-                    "order {key:?}: expected {expected}, found {}",
-                    actual.sums
+                    "order {order}: expected {}, found {}",
+                    shown(*expected),
+                    shown(actual.sums)
                 )),
-                (Some(expected), None) => {
-                    found.push(format!(
-                        "order {key:?}: expected {expected}, not in the ledger"
-                    ));
-                }
-                (None, Some(actual)) => {
-                    found.push(format!(
-                        "order {key:?}: not expected, found {}",
-                        actual.sums
-                    ));
-                }
+                (Some(expected), None) => found.push(format!(
+                    "order {order}: expected {}, not in the ledger",
+                    shown(*expected)
+                )),
+                (None, Some(actual)) => found.push(format!(
+                    "order {order}: not expected, found {}",
+                    shown(actual.sums)
+                )),
                 _ => {}
             }
         }
@@ -143,7 +187,7 @@ mod tests {
         let mut books = Books::default();
         books
             .ledger
-            .insert(("m".to_owned(), "o ".to_owned()), booked);
+            .insert(("m".to_owned(), "o ".to_owned(), Currency::CNY), booked);
         (tally, books)
     }
 
@@ -187,6 +231,32 @@ mod tests {
         let mut wrong = expected();
         wrong.orders[0].paid = 4;
         let found = wrong.differences(&tally, &books);
-        assert!(found[0].contains("expected paid 0.04 refunded 0.00, found paid 0.05"));
+        assert!(found[0].contains("expected paid 0.04 CNY refunded 0.00 CNY, found paid 0.05 CNY"));
+    }
+
+    #[test]
+    fn an_order_in_two_currencies_is_expected_in_both() {
+        let (tally, mut books) = outcome();
+        let yen = Currency::parse("jpy").unwrap();
+        let key = ("m".to_owned(), "o ".to_owned(), yen);
+        let booked = books.ledger.values().next().copied().unwrap();
+        books.ledger.insert(key, booked);
+        let mut both = expected();
+        both.counts.paid_trades = 2;
+        both.paid = 10;
+        let found = both.differences(&tally, &books);
+        assert!(
+            found[0].contains("in one currency, found in several"),
+            "{found:?}"
+        );
+        let row = |currency: &str| Row {
+            merchant: "m".to_owned(),
+            order: "o ".to_owned(),
+            currency: Some(currency.to_owned()),
+            paid: 5,
+            refunded: 0,
+        };
+        both.orders = vec![row("CNY"), row("jpy")];
+        assert_eq!(both.differences(&tally, &books), Vec::<String>::new());
     }
 }

@@ -12,6 +12,22 @@ pub(crate) enum Line {
     TooLong { bytes: u64 },
 }
 
+impl Line {
+    /// The first line of a file may begin with a mark that says that it is UTF-8.
+    pub(crate) fn without_mark(self) -> Self {
+        match self {
+            Self::Whole(mut bytes) if bytes.starts_with(MARK) => {
+                bytes.drain(..MARK.len());
+                Self::Whole(bytes)
+            }
+            line => line,
+        }
+    }
+}
+
+/// The byte order mark in UTF-8.
+const MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// The next line; the last one may lack its end.
 pub(crate) fn next_line(input: &mut impl BufRead) -> io::Result<Option<Line>> {
     let mut kept = Vec::new();
@@ -67,6 +83,15 @@ mod tests {
         assert_eq!(lines(b"\n", 8), [whole("")]);
         assert_eq!(lines(b"one\n", 8), [whole("one")]);
         assert_eq!(lines(b"\xff\xfe\n", 8), [Line::Whole(vec![0xff, 0xfe])]);
+    }
+
+    #[test]
+    fn a_mark_of_utf_8_is_no_text() {
+        assert_eq!(whole("\u{feff}one").without_mark(), whole("one"));
+        assert_eq!(whole("\u{feff}").without_mark(), whole(""));
+        assert_eq!(whole("one\u{feff}").without_mark(), whole("one\u{feff}"));
+        let long = Line::TooLong { bytes: 5 };
+        assert_eq!(long.without_mark(), Line::TooLong { bytes: 5 });
     }
 
     #[test]

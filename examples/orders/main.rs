@@ -9,8 +9,8 @@
 //! |---|---|
 //! | `service.rs` | the annotated functions: this is the part to read |
 //! | `delivery.rs` | a caller that owns the transaction: commit, roll back, run again |
-//! | `wire.rs`, `notice.rs`, `money.rs`, `lines.rs` | what providers send, read with care |
-//! | `run.rs`, `turns.rs` | many at a time |
+//! | `wire.rs`, `object.rs`, `notice.rs`, `money.rs`, `lines.rs` | what providers send, read with care |
+//! | `run.rs`, `turns.rs`, `progress.rs` | many at a time |
 //! | `books.rs`, `audit.rs`, `expected.rs`, `report.rs` | whether it came out right |
 //!
 //! The exit status is 0 when all is well, 1 when the books or the expectation disagree or a line
@@ -29,8 +29,10 @@ mod expected;
 mod lines;
 mod money;
 mod notice;
+mod object;
 mod patience;
 mod postgres;
+mod progress;
 mod report;
 mod run;
 mod schema;
@@ -43,7 +45,7 @@ use std::fs::File;
 use std::io::{BufRead, BufReader, Write as _};
 use std::path::Path;
 use std::process::ExitCode;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use clap::Parser as _;
 use idem_examples::Scratch;
@@ -51,7 +53,9 @@ use idem_examples::Scratch;
 use crate::args::Args;
 use crate::database::Database;
 use crate::expected::Expected;
+use crate::progress::Progress;
 use crate::report::Report;
+use crate::run::Tally;
 
 const CALLBACKS: &[u8] = include_bytes!("callbacks.jsonl");
 const EXPECTED: &[u8] = include_bytes!("callbacks.expected.json");
@@ -75,12 +79,15 @@ async fn process(args: &Args) -> Result<bool, Box<dyn Error>> {
         (None, None) => Some(serde_json::from_slice(EXPECTED)?),
         (None, Some(_)) => None,
     };
-    let input: Box<dyn BufRead + Send> = match &args.file {
+    let (input, progress): (Box<dyn BufRead + Send>, _) = match &args.file {
         Some(path) => {
-            let file = File::open(path).map_err(|error| format!("{}: {error}", path.display()))?;
-            Box::new(BufReader::with_capacity(1 << 16, file))
+            let of = |error| format!("{}: {error}", path.display());
+            let file = File::open(path).map_err(of)?;
+            let progress = Progress::of(file.metadata().map_err(of)?.len());
+            let file = BufReader::with_capacity(1 << 16, progress.over(file));
+            (Box::new(file), progress)
         }
-        None => Box::new(CALLBACKS),
+        None => (Box::new(CALLBACKS), Progress::none()),
     };
     let (url, _scratch) = match &args.database {
         Some(url) => (url.clone(), None),
@@ -92,20 +99,27 @@ async fn process(args: &Args) -> Result<bool, Box<dyn Error>> {
     let database = Database::open(&url, args.concurrency)
         .await
         .map_err(|error| format!("the database cannot be used: {error}"))?;
-    let good = book(input, &database, args.concurrency, expected.as_ref()).await;
+    let start = Instant::now();
+    let tally = run::run(input, &database, args.concurrency, &progress).await;
+    progress.end();
+    let good = match tally {
+        Ok(tally) => {
+            let took = start.elapsed();
+            judge(tally, took, &database, args.concurrency, expected.as_ref()).await
+        }
+        Err(stopped) => Err(stopped.into()),
+    };
     database.close().await;
     good
 }
 
-async fn book(
-    input: Box<dyn BufRead + Send>,
+async fn judge(
+    tally: Tally,
+    took: Duration,
     database: &Database,
     concurrency: u16,
     expected: Option<&Expected>,
 ) -> Result<bool, Box<dyn Error>> {
-    let start = Instant::now();
-    let tally = run::run(input, database, concurrency).await?;
-    let took = start.elapsed();
     let books = database.books().await?;
     let report = Report::new(tally, took, concurrency, books, expected);
     write!(std::io::stdout().lock(), "{report}")?;

@@ -1,12 +1,56 @@
-//! Money in minor units (fen, cents), read and written exactly.
+//! Money in minor units of its currency (fen, cents, yen), read and written exactly.
 
 use std::fmt;
 
-use serde::Serialize;
+use serde::{Serialize, Serializer};
 
-/// A positive amount in minor units that every database holds as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
-pub(crate) struct Money(i64);
+/// A currency by its ISO 4217 code, in capitals.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Currency([u8; 3]);
+
+impl Currency {
+    pub(crate) const CNY: Self = Self(*b"CNY");
+
+    /// A code in capitals or small letters.
+    pub(crate) fn parse(code: &str) -> Result<Self, NotMoney> {
+        match <[u8; 3]>::try_from(code.as_bytes()) {
+            Ok(code) if code.iter().all(u8::is_ascii_alphabetic) => {
+                Ok(Self(code.map(|letter| letter.to_ascii_uppercase())))
+            }
+            _ => Err(NotMoney::NoCurrency),
+        }
+    }
+
+    pub(crate) fn code(&self) -> &str {
+        // Three letters are text.
+        str::from_utf8(&self.0).unwrap_or_default()
+    }
+
+    /// How many digits of a minor unit stand behind the point, as card providers count: yen have
+    /// none; króna and Ugandan shilling have two in their interfaces, though none in the shop.
+    fn decimals(self) -> u32 {
+        match &self.0 {
+            b"BIF" | b"CLP" | b"DJF" | b"GNF" | b"JPY" | b"KMF" | b"KRW" | b"MGA" | b"PYG"
+            | b"RWF" | b"VND" | b"VUV" | b"XAF" | b"XOF" | b"XPF" => 0,
+            b"BHD" | b"JOD" | b"KWD" | b"OMR" | b"TND" => 3,
+            _ => 2,
+        }
+    }
+}
+
+impl Serialize for Currency {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.code())
+    }
+}
+
+/// A positive amount in minor units that every database holds as it is. Amounts of two currencies
+/// are never added and never equal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct Money {
+    minor: i64,
+    currency: Currency,
+}
 
 /// Why something is not an amount.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -21,23 +65,25 @@ pub(crate) enum NotMoney {
     Zero,
     #[error("it is too large")]
     TooLarge,
+    #[error("it is not a currency of three letters")]
+    NoCurrency,
 }
 
 impl Money {
     /// An amount a provider gives in minor units.
-    pub(crate) fn from_minor(minor: u64) -> Result<Self, NotMoney> {
+    pub(crate) fn from_minor(minor: u64, currency: Currency) -> Result<Self, NotMoney> {
         match i64::try_from(minor) {
             Ok(0) => Err(NotMoney::Zero),
-            Ok(minor) => Ok(Self(minor)),
+            Ok(minor) => Ok(Self { minor, currency }),
             Err(_) => Err(NotMoney::TooLarge),
         }
     }
 
-    /// An amount a provider gives as a decimal text in major units: `12`, `12.3` or `12.30`.
+    /// An amount in yuan, as a decimal text: `12`, `12.3` or `12.30`.
     ///
     /// Signs, exponents, blanks, leading zeros and a bare point are refused: a provider that sends
     /// them means something this program does not know.
-    pub(crate) fn from_major_text(text: &str) -> Result<Self, NotMoney> {
+    pub(crate) fn from_yuan_text(text: &str) -> Result<Self, NotMoney> {
         let (whole, fraction) = match text.split_once('.') {
             Some((_, "")) => return Err(NotMoney::NotDecimal),
             Some(parts) => parts,
@@ -57,37 +103,53 @@ impl Money {
         format!("{whole}{fraction:0<2}")
             .parse()
             .map_err(|_| NotMoney::TooLarge)
-            .and_then(Self::from_minor)
+            .and_then(|minor| Self::from_minor(minor, Currency::CNY))
     }
 
     pub(crate) const fn minor(self) -> i64 {
-        self.0
+        self.minor
+    }
+
+    pub(crate) const fn currency(self) -> Currency {
+        self.currency
     }
 }
 
 impl fmt::Display for Money {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        Major(self.0.into()).fmt(f)
+        Sum(self.minor.into(), self.currency).fmt(f)
     }
 }
 
-/// Minor units, which may be a sum or a debt, shown in major units.
-pub(crate) struct Major(pub(crate) i128);
+/// Minor units, which may be a sum or a debt, shown in major units with their currency.
+pub(crate) struct Sum(pub(crate) i128, pub(crate) Currency);
 
-impl fmt::Display for Major {
+impl fmt::Display for Sum {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let units = self.0.unsigned_abs();
-        let sign = if self.0 < 0 { "-" } else { "" };
-        f.pad(&format!("{sign}{}.{:02}", units / 100, units % 100))
+        let Self(minor, currency) = self;
+        let sign = if *minor < 0 { "-" } else { "" };
+        let (units, code) = (minor.unsigned_abs(), currency.code());
+        let shown = match currency.decimals() {
+            0 => format!("{sign}{units} {code}"),
+            decimals => {
+                let (one, width) = (10_u128.pow(decimals), decimals as usize);
+                format!("{sign}{}.{:0width$} {code}", units / one, units % one)
+            }
+        };
+        f.pad(&shown)
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Major, Money, NotMoney};
+    use super::{Currency, Money, NotMoney, Sum};
 
     fn minor(text: &str) -> Result<i64, NotMoney> {
-        Money::from_major_text(text).map(Money::minor)
+        Money::from_yuan_text(text).map(Money::minor)
+    }
+
+    fn currency(code: &str) -> Currency {
+        Currency::parse(code).unwrap()
     }
 
     #[test]
@@ -132,20 +194,40 @@ mod tests {
 
     #[test]
     fn what_no_database_column_holds_is_refused() {
+        let fen = |minor| Money::from_minor(minor, Currency::CNY);
         assert_eq!(minor("92233720368547758.08"), Err(NotMoney::TooLarge));
         assert_eq!(minor(&"9".repeat(400)), Err(NotMoney::TooLarge));
-        assert_eq!(Money::from_minor(u64::MAX), Err(NotMoney::TooLarge));
-        assert_eq!(Money::from_minor(0), Err(NotMoney::Zero));
+        assert_eq!(fen(u64::MAX), Err(NotMoney::TooLarge));
+        assert_eq!(fen(0), Err(NotMoney::Zero));
+    }
+
+    #[test]
+    fn a_currency_is_three_letters_in_any_case() {
+        assert_eq!(currency("usd"), currency("USD"));
+        for text in ["", "us", "usdc", "u$d", "¥"] {
+            assert_eq!(Currency::parse(text), Err(NotMoney::NoCurrency), "{text:?}");
+        }
+    }
+
+    #[test]
+    fn amounts_of_two_currencies_are_not_equal() {
+        let thousand = |code| Money::from_minor(1000, currency(code)).unwrap();
+        assert_eq!(thousand("jpy"), thousand("JPY"));
+        assert_ne!(thousand("jpy"), thousand("usd"));
+        let shown = ["jpy", "usd", "hkd", "kwd"].map(|code| thousand(code).to_string());
+        assert_eq!(shown, ["1000 JPY", "10.00 USD", "10.00 HKD", "1.000 KWD"]);
     }
 
     #[test]
     fn sums_and_debts_are_shown_in_major_units() {
-        assert_eq!(Major(1230).to_string(), "12.30");
-        assert_eq!(Major(-5).to_string(), "-0.05");
+        let yuan = |minor| Sum(minor, Currency::CNY);
+        assert_eq!(yuan(1230).to_string(), "12.30 CNY");
+        assert_eq!(yuan(-5).to_string(), "-0.05 CNY");
         assert_eq!(
-            Major(i128::from(i64::MIN)).to_string(),
-            "-92233720368547758.08"
+            yuan(i128::from(i64::MIN)).to_string(),
+            "-92233720368547758.08 CNY"
         );
-        assert_eq!(format!("{:>8}|", Major(7)), "    0.07|");
+        assert_eq!(Sum(-5, currency("JPY")).to_string(), "-5 JPY");
+        assert_eq!(format!("{:>10}|", yuan(7)), "  0.07 CNY|");
     }
 }

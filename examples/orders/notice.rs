@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::lines::{Line, MAX_LINE};
 use crate::money::{Money, NotMoney};
+use crate::object::Object;
 use crate::wire::Callback;
 
 /// Who sent it. Trade numbers are a provider's own: two providers may use the same.
@@ -98,6 +99,8 @@ pub(crate) enum BadLine {
     Missing { field: &'static str },
     #[error("it refunds {refund} of a trade of {trade}")]
     RefundAboveTrade { refund: Money, trade: Money },
+    #[error("it refunds in another currency than its trade's")]
+    OtherCurrency,
 }
 
 /// A JSON error without the position in lines, which would be mistaken for the file's.
@@ -131,7 +134,7 @@ pub(crate) fn parse(line: &Line) -> Result<Notice, BadLine> {
     if text.trim().is_empty() {
         return Err(BadLine::Empty);
     }
-    serde_json::from_str::<Callback>(text)?.read()
+    serde_json::from_str::<Object<Callback>>(text)?.0.read()
 }
 
 #[cfg(test)]

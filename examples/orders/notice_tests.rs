@@ -1,5 +1,6 @@
 use super::{BadLine, Event, Notice, Provider, parse};
 use crate::lines::Line;
+use crate::money::{Currency, Money};
 
 fn read(text: &str) -> Result<Notice, BadLine> {
     parse(&Line::Whole(text.into()))
@@ -26,8 +27,12 @@ fn wechat(event: &str, amount: &str, more: &str) -> String {
 
 fn stripe(kind: &str, amount: &str, more: &str) -> String {
     format!(
-        r#"{{"provider":"stripe","payload":{{"id":"n1","object":"event","account":"m1","type":"{kind}","data":{{"object":{{"id":"c1","amount":{amount},"metadata":{{"order_id":"o1"}}{more}}}}}}}}}"#
+        r#"{{"provider":"stripe","payload":{{"id":"n1","object":"event","account":"m1","type":"{kind}","data":{{"object":{{"id":"c1","amount":{amount},"currency":"usd","metadata":{{"order_id":"o1"}}{more}}}}}}}}}"#
     )
+}
+
+fn money(minor: u64, currency: &str) -> Money {
+    Money::from_minor(minor, Currency::parse(currency).unwrap()).unwrap()
 }
 
 #[test]
@@ -76,7 +81,11 @@ fn two_notices_say_the_same_under_different_ids() {
     let mut other = one.clone();
     other.notice_id = "n2".to_owned();
     assert!(one.says_the_same(&other));
-    other.trade.amount = crate::money::Money::from_minor(1).unwrap();
+    other.trade.amount = money(1, "cny");
+    assert!(!one.says_the_same(&other));
+    other.trade.amount = money(1230, "cny");
+    assert!(one.says_the_same(&other));
+    other.trade.amount = money(1230, "usd");
     assert!(!one.says_the_same(&other));
 }
 
@@ -86,7 +95,64 @@ fn every_bad_line_says_why() {
         ("", "the line is empty"),
         (" \t\r", "the line is empty"),
         ("not json", "expected"),
-        ("[]", "expected"),
+        ("[]", "expected an object"),
+        (r#"["wechat",{}]"#, "expected an object"),
+        (
+            r#"{"provider":"alipay","payload":["n9","m1","o2","t9","TRADE_SUCCESS","1.00",null,null]}"#,
+            "expected an object",
+        ),
+        (
+            r#"{"payload":["n9","m1","o2","t9","TRADE_SUCCESS","1.00",null,null],"provider":"alipay"}"#,
+            "expected an object",
+        ),
+        (
+            &wechat("TRANSACTION.SUCCESS", r#"[5,null,"CNY"]"#, ""),
+            "expected an object",
+        ),
+        (
+            &stripe("charge.succeeded", "5", "").replace(r#"{"order_id":"o1"}"#, r#"["o1"]"#),
+            "expected an object",
+        ),
+        (
+            &wechat(
+                "TRANSACTION.SUCCESS",
+                r#"{"total":5,"currency":"yuan"}"#,
+                "",
+            ),
+            "`amount.currency` is no amount: it is not a currency",
+        ),
+        (
+            &wechat(
+                "TRANSACTION.SUCCESS",
+                r#"{"total":5}"#,
+                r#","trade_state":"REFUND""#,
+            ),
+            "trade_state \"REFUND\"",
+        ),
+        (
+            &stripe("charge.succeeded", "5", "").replace(r#""currency":"usd","#, ""),
+            "`data.object.currency` is missing",
+        ),
+        (
+            &stripe("charge.succeeded", "5", r#","captured":false"#),
+            "captured = false",
+        ),
+        (
+            &stripe(
+                "charge.refunded",
+                "5",
+                r#","captured":false,"refunds":{"data":[{"id":"r","amount":5}]}"#,
+            ),
+            "captured = false",
+        ),
+        (
+            &stripe(
+                "charge.refunded",
+                "5",
+                r#","refunds":{"data":[{"id":"r","amount":5,"currency":"jpy"}]}"#,
+            ),
+            "in another currency",
+        ),
         ("null", "expected"),
         (r#"{"provider":"alipay","payload":{"notify_id":"#, "EOF"),
         (
@@ -117,7 +183,7 @@ fn every_bad_line_says_why() {
         ),
         (
             &alipay("1.00", r#","out_request_no":"r","refund_fee":"1.01""#),
-            "it refunds 1.01 of a trade of 1.00",
+            "it refunds 1.01 CNY of a trade of 1.00 CNY",
         ),
         (
             &alipay("1.00", "").replace("o 1 ", ""),
@@ -221,4 +287,13 @@ fn what_is_no_text_or_no_line_is_refused_before_it_is_read() {
         ))
         .contains("invalid type")
     );
+}
+
+/// Authorised, then captured in part: one payment, of what was captured.
+#[test]
+fn msg_19_a_charge_is_paid_when_it_is_captured() {
+    let captured = r#","captured":true,"amount_captured":700"#;
+    let notice = read(&stripe("charge.captured", "1000", captured)).unwrap();
+    assert_eq!(notice.event, Event::Paid);
+    assert_eq!(notice.trade.amount, money(700, "usd"));
 }

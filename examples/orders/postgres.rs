@@ -1,6 +1,10 @@
 //! The service on Postgres.
 
-use sqlx::postgres::{PgPool, PgPoolOptions};
+use std::str::FromStr as _;
+use std::time::Duration;
+
+use sqlx::Connection as _;
+use sqlx::postgres::{PgConnectOptions, PgConnection, PgPool, PgPoolOptions};
 
 use crate::database::CannotOpen;
 
@@ -24,10 +28,29 @@ const MAX_CONNECTIONS: u32 = 16;
 /// Any number, the same in every process that opens this shop.
 const SCHEMA_LOCK: i64 = 0x6964_656d_2d65_7867;
 
+/// A pool goes on trying and then says that it timed out; one connection says why.
+async fn reach(options: &PgConnectOptions) -> Result<(), CannotOpen> {
+    let connect = PgConnection::connect_with(options);
+    let error = match tokio::time::timeout(REACHED_WITHIN, connect).await {
+        Ok(Ok(connection)) => return Ok(connection.close().await?),
+        Ok(Err(error)) => error,
+        Err(_) => sqlx::Error::Io(std::io::ErrorKind::TimedOut.into()),
+    };
+    let (host, port) = (options.get_host(), options.get_port());
+    Err(CannotOpen::Unreachable {
+        server: format!("{host}:{port}"),
+        error,
+    })
+}
+
+const REACHED_WITHIN: Duration = Duration::from_secs(10);
+
 pub(crate) async fn open(url: &str, concurrency: u16) -> Result<PgPool, CannotOpen> {
+    let options = PgConnectOptions::from_str(url)?;
+    reach(&options).await?;
     let pool = PgPoolOptions::new()
         .max_connections(MAX_CONNECTIONS.min(concurrency.into()))
-        .connect(url)
+        .connect_with(options)
         .await?;
     idem::store::postgres::migrate(&pool).await?;
     // Two processes that create a table at once can both find it missing, and one then fails.

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::audit::Books;
 use crate::expected::Expected;
-use crate::money::Major;
+use crate::money::Sum;
 use crate::run::Tally;
 
 /// Differences that are shown one by one.
@@ -82,13 +82,17 @@ impl fmt::Display for Report {
             writeln!(f, "  failed       {failed:>10}   see above")?;
         }
         writeln!(f, "  bad lines    {bad_lines:>10}")?;
-        let totals = self.books.totals();
-        let (paid, refunded) = (Major(totals.paid), Major(totals.refunded));
-        let left = Major(totals.paid - totals.refunded);
-        writeln!(f, "ledger            entries             amount")?;
-        writeln!(f, "  paid         {:>10} {paid:>18}", totals.payments)?;
-        writeln!(f, "  refunded     {:>10} {refunded:>18}", totals.refunds)?;
-        writeln!(f, "  balance                 {left:>18}")?;
+        writeln!(f, "ledger            entries                 amount")?;
+        if self.books.ledger.is_empty() {
+            writeln!(f, "  none                  0")?;
+        }
+        for (currency, totals) in self.books.totals() {
+            let (paid, refunded) = (Sum(totals.paid, currency), Sum(totals.refunded, currency));
+            let left = Sum(totals.paid - totals.refunded, currency);
+            writeln!(f, "  paid         {:>10} {paid:>22}", totals.payments)?;
+            writeln!(f, "  refunded     {:>10} {refunded:>22}", totals.refunds)?;
+            writeln!(f, "  balance                 {left:>22}")?;
+        }
         write!(f, "books          ")?;
         if self.contradictions.is_empty() {
             let (orders, merchants) = (self.books.orders.len(), self.books.balances.len());

@@ -10,6 +10,7 @@ use crate::database::{Database, Delivered};
 use crate::error::OrderError;
 use crate::lines::next_line;
 use crate::notice::{BadLine, Notice, parse};
+use crate::progress::Progress;
 use crate::turns::{Turn, Turns};
 
 /// Lines that are read ahead.
@@ -47,6 +48,7 @@ pub(crate) async fn run(
     input: impl BufRead + Send + 'static,
     database: &Database,
     concurrency: u16,
+    progress: &Progress,
 ) -> Result<Tally, Stopped> {
     let (lines, mut notices) = mpsc::channel(READ_AHEAD);
     let reader = tokio::task::spawn_blocking(move || read(input, &lines));
@@ -70,15 +72,15 @@ pub(crate) async fn run(
             }
             Err(bad) => {
                 tally.bad_lines += 1;
-                complain(number, &bad);
+                complain(progress, number, &bad);
             }
         }
         while let Some(answer) = running.try_join_next() {
-            tally.count(answer?)?;
+            tally.count(answer?, progress)?;
         }
     }
     while let Some(answer) = running.join_next().await {
-        tally.count(answer?)?;
+        tally.count(answer?, progress)?;
     }
     reader.await?.map(|()| tally)
 }
@@ -106,6 +108,10 @@ fn read(
             }
         };
         number += 1;
+        let line = match number {
+            1 => line.without_mark(),
+            _ => line,
+        };
         if lines.blocking_send((number, parse(&line))).is_err() {
             return Ok(());
         }
@@ -115,17 +121,17 @@ fn read(
 impl Tally {
     /// Counts an answer and reports a refusal. A database that is not there for this notice will
     /// not be for the next one either: the run stops.
-    fn count(&mut self, (line, answer): Answer) -> Result<(), Stopped> {
+    fn count(&mut self, (line, answer): Answer, progress: &Progress) -> Result<(), Stopped> {
         match answer {
             Ok(Delivered::Booked) => self.booked += 1,
             Ok(Delivered::Replayed) => self.replayed += 1,
             Err(error) if error.is_mismatch() => {
                 self.mismatches += 1;
-                complain(line, &error);
+                complain(progress, line, &error);
             }
             Err(error) if error.retry() == idem::Retry::Never => {
                 self.failed += 1;
-                complain(line, &error);
+                complain(progress, line, &error);
             }
             Err(error) => return Err(Stopped::Database { line, error }),
         }
@@ -135,7 +141,7 @@ impl Tally {
 
 /// On the error stream. What came from outside is shown without control characters and not at
 /// any length.
-fn complain(line: u64, why: &dyn std::fmt::Display) {
+fn complain(progress: &Progress, line: u64, why: &dyn std::fmt::Display) {
     const LONGEST: usize = 300;
     let why = why.to_string();
     let mut shown: String = why
@@ -152,5 +158,5 @@ fn complain(line: u64, why: &dyn std::fmt::Display) {
     if why.chars().nth(LONGEST).is_some() {
         shown.push('…');
     }
-    eprintln!("line {line}: {shown}");
+    progress.say(&format!("line {line}: {shown}"));
 }

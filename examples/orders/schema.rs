@@ -11,6 +11,7 @@ CREATE TABLE IF NOT EXISTS shop_trades (
     order_no TEXT NOT NULL,
     amount   INTEGER NOT NULL CHECK (amount > 0),
     refunded INTEGER NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
+    currency TEXT NOT NULL,
     PRIMARY KEY (provider, trade_no)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS shop_orders (
@@ -18,7 +19,8 @@ CREATE TABLE IF NOT EXISTS shop_orders (
     order_no TEXT NOT NULL,
     paid     INTEGER NOT NULL,
     refunded INTEGER NOT NULL,
-    PRIMARY KEY (merchant, order_no)
+    currency TEXT NOT NULL,
+    PRIMARY KEY (merchant, order_no, currency)
 ) STRICT;
 CREATE TABLE IF NOT EXISTS shop_ledger (
     entry     INTEGER PRIMARY KEY,
@@ -28,11 +30,14 @@ CREATE TABLE IF NOT EXISTS shop_ledger (
     trade_no  TEXT NOT NULL,
     refund_no TEXT,
     amount    INTEGER NOT NULL CHECK (amount > 0),
-    notice_id TEXT NOT NULL
+    notice_id TEXT NOT NULL,
+    currency  TEXT NOT NULL
 ) STRICT;
 CREATE TABLE IF NOT EXISTS shop_balances (
-    merchant TEXT PRIMARY KEY,
-    balance  INTEGER NOT NULL
+    merchant TEXT NOT NULL,
+    balance  INTEGER NOT NULL,
+    currency TEXT NOT NULL,
+    PRIMARY KEY (merchant, currency)
 ) STRICT;
 ";
 
@@ -44,6 +49,7 @@ CREATE TABLE IF NOT EXISTS shop_trades (
     order_no text   NOT NULL,
     amount   bigint NOT NULL CHECK (amount > 0),
     refunded bigint NOT NULL DEFAULT 0 CHECK (refunded BETWEEN 0 AND amount),
+    currency text   NOT NULL,
     PRIMARY KEY (provider, trade_no)
 );
 CREATE TABLE IF NOT EXISTS shop_orders (
@@ -51,7 +57,8 @@ CREATE TABLE IF NOT EXISTS shop_orders (
     order_no text   NOT NULL,
     paid     bigint NOT NULL,
     refunded bigint NOT NULL,
-    PRIMARY KEY (merchant, order_no)
+    currency text   NOT NULL,
+    PRIMARY KEY (merchant, order_no, currency)
 );
 CREATE TABLE IF NOT EXISTS shop_ledger (
     entry     bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
@@ -61,10 +68,13 @@ CREATE TABLE IF NOT EXISTS shop_ledger (
     trade_no  text   NOT NULL,
     refund_no text,
     amount    bigint NOT NULL CHECK (amount > 0),
-    notice_id text   NOT NULL
+    notice_id text   NOT NULL,
+    currency  text   NOT NULL
 );
 CREATE TABLE IF NOT EXISTS shop_balances (
-    merchant text PRIMARY KEY,
-    balance  bigint NOT NULL
+    merchant text   NOT NULL,
+    balance  bigint NOT NULL,
+    currency text   NOT NULL,
+    PRIMARY KEY (merchant, currency)
 );
 ";

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Db;
 use crate::error::OrderError;
-use crate::money::{Major, Money};
+use crate::money::{Currency, Money, Sum};
 use crate::notice::{Refund, Trade};
 
 type Tx<'c> = sqlx::Transaction<'c, Db>;
@@ -22,7 +22,7 @@ pub(crate) struct Receipt {
 }
 
 /// Books a payment. A trade is paid once, under whatever notices it is reported; one that comes
-/// with another order or amount is refused.
+/// with another order, amount or currency is refused.
 #[idempotent(
     key = "pay:{trade.provider}:{trade.trade_no}",
     ttl = "400d",
@@ -36,10 +36,10 @@ pub(crate) async fn pay(
     notice_id: &str,
 ) -> Result<Receipt, OrderError> {
     know_trade(tx, trade).await?;
-    let amount = trade.amount.minor();
-    let entry = write_entry(tx, trade, None, trade.amount, notice_id).await?;
-    let (order_paid, order_refunded) = add_to_order(tx, trade, amount, 0).await?;
-    add_to_balance(tx, trade, amount).await?;
+    let amount = trade.amount;
+    let entry = write_entry(tx, trade, None, amount, notice_id).await?;
+    let (order_paid, order_refunded) = add_to_order(tx, trade, amount, Side::Paid).await?;
+    add_to_balance(tx, trade, amount, Side::Paid).await?;
     Ok(Receipt {
         entry,
         order_paid,
@@ -63,11 +63,11 @@ pub(crate) async fn refund(
 ) -> Result<Receipt, OrderError> {
     know_trade(tx, trade).await?;
     take_from_trade(tx, trade, refund).await?;
-    let amount = refund.amount.minor();
+    let amount = refund.amount;
     let number = Some(&*refund.refund_no);
-    let entry = write_entry(tx, trade, number, refund.amount, notice_id).await?;
-    let (order_paid, order_refunded) = add_to_order(tx, trade, 0, amount).await?;
-    add_to_balance(tx, trade, -amount).await?;
+    let entry = write_entry(tx, trade, number, amount, notice_id).await?;
+    let (order_paid, order_refunded) = add_to_order(tx, trade, amount, Side::Refunded).await?;
+    add_to_balance(tx, trade, amount, Side::Refunded).await?;
     Ok(Receipt {
         entry,
         order_paid,
@@ -78,32 +78,37 @@ pub(crate) async fn refund(
 /// The first notice that names a trade says what it is; every later one must say the same.
 async fn know_trade(tx: &mut Tx<'_>, trade: &Trade) -> Result<(), OrderError> {
     sqlx::query(
-        "INSERT INTO shop_trades (provider, trade_no, merchant, order_no, amount)
-         VALUES ($1, $2, $3, $4, $5) ON CONFLICT (provider, trade_no) DO NOTHING",
+        "INSERT INTO shop_trades (provider, trade_no, merchant, order_no, amount, currency)
+         VALUES ($1, $2, $3, $4, $5, $6) ON CONFLICT (provider, trade_no) DO NOTHING",
     )
     .bind(trade.provider.name())
     .bind(&trade.trade_no)
     .bind(&trade.merchant)
     .bind(&trade.order_no)
     .bind(trade.amount.minor())
+    .bind(trade.amount.currency().code())
     .execute(&mut **tx)
     .await?;
-    let (merchant, order_no, amount): (String, String, i64) = sqlx::query_as(
-        "SELECT merchant, order_no, amount FROM shop_trades WHERE provider = $1 AND trade_no = $2",
+    let (merchant, order_no, amount, currency): (String, String, i64, String) = sqlx::query_as(
+        "SELECT merchant, order_no, amount, currency FROM shop_trades
+         WHERE provider = $1 AND trade_no = $2",
     )
     .bind(trade.provider.name())
     .bind(&trade.trade_no)
     .fetch_one(&mut **tx)
     .await?;
-    if (&merchant, &order_no, amount) == (&trade.merchant, &trade.order_no, trade.amount.minor()) {
+    let money = trade.amount;
+    if (&*merchant, &*order_no) == (&*trade.merchant, &*trade.order_no)
+        && (amount, &*currency) == (money.minor(), money.currency().code())
+    {
         return Ok(());
     }
+    let known = match Currency::parse(&currency) {
+        Ok(currency) => Sum(amount.into(), currency).to_string(),
+        Err(_) => format!("{amount} of {currency:?}"),
+    };
     Err(OrderError::OtherTrade {
-        trade_no: trade.trade_no.clone(),
-        known: format!(
-            "{} for order {order_no:?} of {merchant:?}",
-            Major(amount.into())
-        ),
+        known: format!("{known} for order {order_no:?} of {merchant:?}"),
     })
 }
 
@@ -141,8 +146,8 @@ async fn write_entry(
 ) -> Result<i64, OrderError> {
     let entry = sqlx::query_scalar(
         "INSERT INTO shop_ledger
-             (merchant, order_no, provider, trade_no, refund_no, amount, notice_id)
-         VALUES ($1, $2, $3, $4, $5, $6, $7) RETURNING entry",
+             (merchant, order_no, provider, trade_no, refund_no, amount, notice_id, currency)
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8) RETURNING entry",
     )
     .bind(&trade.merchant)
     .bind(&trade.order_no)
@@ -151,21 +156,33 @@ async fn write_entry(
     .bind(refund_no)
     .bind(amount.minor())
     .bind(notice_id)
+    .bind(amount.currency().code())
     .fetch_one(&mut **tx)
     .await?;
     Ok(entry)
 }
 
-/// Answers how the order stands then.
+#[derive(Clone, Copy)]
+enum Side {
+    Paid,
+    Refunded,
+}
+
+/// Answers how the order stands then, in the currency of `amount`.
 async fn add_to_order(
     tx: &mut Tx<'_>,
     trade: &Trade,
-    paid: i64,
-    refunded: i64,
+    amount: Money,
+    side: Side,
 ) -> Result<(i64, i64), OrderError> {
+    let (paid, refunded) = match side {
+        Side::Paid => (amount.minor(), 0),
+        Side::Refunded => (0, amount.minor()),
+    };
     let order = sqlx::query_as(
-        "INSERT INTO shop_orders (merchant, order_no, paid, refunded) VALUES ($1, $2, $3, $4)
-         ON CONFLICT (merchant, order_no) DO UPDATE
+        "INSERT INTO shop_orders (merchant, order_no, paid, refunded, currency)
+         VALUES ($1, $2, $3, $4, $5)
+         ON CONFLICT (merchant, order_no, currency) DO UPDATE
          SET paid = shop_orders.paid + excluded.paid,
              refunded = shop_orders.refunded + excluded.refunded
          RETURNING paid, refunded",
@@ -174,20 +191,34 @@ async fn add_to_order(
     .bind(&trade.order_no)
     .bind(paid)
     .bind(refunded)
+    .bind(amount.currency().code())
     .fetch_one(&mut **tx)
-    .await?;
-    Ok(order)
+    .await;
+    order.map_err(|error| OrderError::of_sum(error, "the order", amount))
 }
 
-async fn add_to_balance(tx: &mut Tx<'_>, trade: &Trade, amount: i64) -> Result<(), OrderError> {
-    sqlx::query(
-        "INSERT INTO shop_balances (merchant, balance) VALUES ($1, $2)
-         ON CONFLICT (merchant) DO UPDATE
+async fn add_to_balance(
+    tx: &mut Tx<'_>,
+    trade: &Trade,
+    amount: Money,
+    side: Side,
+) -> Result<(), OrderError> {
+    let minor = match side {
+        Side::Paid => amount.minor(),
+        Side::Refunded => -amount.minor(),
+    };
+    let added = sqlx::query(
+        "INSERT INTO shop_balances (merchant, balance, currency) VALUES ($1, $2, $3)
+         ON CONFLICT (merchant, currency) DO UPDATE
          SET balance = shop_balances.balance + excluded.balance",
     )
     .bind(&trade.merchant)
-    .bind(amount)
+    .bind(minor)
+    .bind(amount.currency().code())
     .execute(&mut **tx)
-    .await?;
-    Ok(())
+    .await;
+    match added {
+        Ok(_) => Ok(()),
+        Err(error) => Err(OrderError::of_sum(error, "the merchant", amount)),
+    }
 }

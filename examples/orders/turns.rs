@@ -91,7 +91,7 @@ mod tests {
     use futures_util::FutureExt as _;
 
     use super::*;
-    use crate::money::Money;
+    use crate::money::{Currency, Money};
     use crate::notice::{Event, Trade};
 
     fn notice(trade_no: &str, amount: u64) -> Notice {
@@ -102,7 +102,7 @@ mod tests {
                 trade_no: trade_no.to_owned(),
                 merchant: "m".to_owned(),
                 order_no: "o".to_owned(),
-                amount: Money::from_minor(amount).unwrap(),
+                amount: Money::from_minor(amount, Currency::CNY).unwrap(),
             },
             event: Event::Paid,
         }

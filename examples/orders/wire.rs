@@ -4,8 +4,9 @@
 
 use serde::Deserialize;
 
-use crate::money::Money;
+use crate::money::{Currency, Money};
 use crate::notice::{BadLine, Event, Notice, Provider, Refund, Trade};
+use crate::object::Object;
 
 /// The longest id that is taken; providers promise at most 64 characters.
 const MAX_ID_BYTES: usize = 256;
@@ -14,9 +15,9 @@ const MAX_ID_BYTES: usize = 256;
 #[derive(Deserialize)]
 #[serde(tag = "provider", content = "payload", rename_all = "lowercase")]
 pub(crate) enum Callback {
-    Alipay(Alipay),
-    Wechat(Wechat),
-    Stripe(Stripe),
+    Alipay(Object<Alipay>),
+    Wechat(Object<Wechat>),
+    Stripe(Object<Stripe>),
 }
 
 /// Amounts are yuan as text. A refund is a notice of its trade with two fields more.
@@ -32,7 +33,7 @@ pub(crate) struct Alipay {
     out_request_no: Option<String>,
 }
 
-/// Amounts are fen.
+/// Amounts are fen, unless another currency is named.
 #[derive(Deserialize)]
 pub(crate) struct Wechat {
     id: String,
@@ -41,36 +42,41 @@ pub(crate) struct Wechat {
     out_trade_no: String,
     transaction_id: String,
     refund_id: Option<String>,
-    amount: WechatAmount,
+    amount: Object<WechatAmount>,
+    trade_state: Option<String>,
 }
 
 #[derive(Deserialize)]
 struct WechatAmount {
     total: u64,
     refund: Option<u64>,
+    currency: Option<String>,
 }
 
-/// Amounts are cents. The order's number is in the metadata the merchant sent along.
+/// Amounts are the least units of the currency: cents, yen. The order's number is in the metadata the merchant sent along.
 #[derive(Deserialize)]
 pub(crate) struct Stripe {
     id: String,
     account: String,
     r#type: String,
-    data: StripeData,
+    data: Object<StripeData>,
 }
 
 #[derive(Deserialize)]
 struct StripeData {
-    object: StripeCharge,
+    object: Object<StripeCharge>,
 }
 
 #[derive(Deserialize)]
 struct StripeCharge {
     id: String,
     amount: u64,
+    amount_captured: Option<u64>,
+    currency: Option<String>,
     paid: Option<bool>,
-    metadata: StripeMetadata,
-    refunds: Option<StripeRefunds>,
+    captured: Option<bool>,
+    metadata: Object<StripeMetadata>,
+    refunds: Option<Object<StripeRefunds>>,
 }
 
 #[derive(Deserialize)]
@@ -80,21 +86,22 @@ struct StripeMetadata {
 
 #[derive(Deserialize)]
 struct StripeRefunds {
-    data: Vec<StripeRefund>,
+    data: Vec<Object<StripeRefund>>,
 }
 
 #[derive(Deserialize)]
 struct StripeRefund {
     id: String,
     amount: u64,
+    currency: Option<String>,
 }
 
 impl Callback {
     pub(crate) fn read(self) -> Result<Notice, BadLine> {
         match self {
-            Self::Alipay(notice) => notice.read(),
-            Self::Wechat(notice) => notice.read(),
-            Self::Stripe(notice) => notice.read(),
+            Self::Alipay(notice) => notice.0.read(),
+            Self::Wechat(notice) => notice.0.read(),
+            Self::Stripe(notice) => notice.0.read(),
         }
     }
 }
@@ -130,22 +137,33 @@ impl Alipay {
 
 impl Wechat {
     fn read(self) -> Result<Notice, BadLine> {
+        let Object(amount) = self.amount;
+        let currency = match &amount.currency {
+            Some(code) => currency("amount.currency", code)?,
+            None => Currency::CNY,
+        };
         let trade = Trade {
             provider: Provider::Wechat,
             trade_no: id("transaction_id", self.transaction_id)?,
             merchant: id("mchid", self.mchid)?,
             order_no: id("out_trade_no", self.out_trade_no)?,
-            amount: minor("amount.total", self.amount.total)?,
+            amount: minor("amount.total", amount.total, currency)?,
         };
         let event = match &*self.event_type {
-            "TRANSACTION.SUCCESS" => Event::Paid,
+            "TRANSACTION.SUCCESS" => match self.trade_state.as_deref() {
+                None | Some("SUCCESS") => Event::Paid,
+                Some(other) => {
+                    return Err(BadLine::OtherEvent(format!("trade_state {other:?}")));
+                }
+            },
             "REFUND.SUCCESS" => refunded(
                 &trade,
                 vec![Refund {
                     refund_no: id("refund_id", required("refund_id", self.refund_id)?)?,
                     amount: minor(
                         "amount.refund",
-                        required("amount.refund", self.amount.refund)?,
+                        required("amount.refund", amount.refund)?,
+                        currency,
                     )?,
                 }],
             )?,
@@ -157,29 +175,40 @@ impl Wechat {
 
 impl Stripe {
     fn read(self) -> Result<Notice, BadLine> {
-        let charge = self.data.object;
+        let Object(StripeData {
+            object: Object(charge),
+        }) = self.data;
+        let code = required("data.object.currency", charge.currency)?;
+        let currency = currency("data.object.currency", &code)?;
+        // Of an authorised amount a part may be captured; the rest was never paid.
+        let paid = charge.amount_captured.filter(|captured| *captured > 0);
         let trade = Trade {
             provider: Provider::Stripe,
             trade_no: id("data.object.id", charge.id)?,
             merchant: id("account", self.account)?,
-            order_no: id("data.object.metadata.order_id", charge.metadata.order_id)?,
-            amount: minor("data.object.amount", charge.amount)?,
+            order_no: id("data.object.metadata.order_id", charge.metadata.0.order_id)?,
+            amount: minor(
+                "data.object.amount",
+                paid.unwrap_or(charge.amount),
+                currency,
+            )?,
         };
+        let says = |what: &str| BadLine::OtherEvent(what.to_owned());
         let event = match &*self.r#type {
-            "charge.succeeded" | "charge.updated" if charge.paid == Some(false) => {
-                return Err(BadLine::OtherEvent("a charge with paid = false".to_owned()));
+            other if !other.starts_with("charge.") => {
+                return Err(BadLine::OtherEvent(format!("type {other:?}")));
             }
-            "charge.succeeded" | "charge.updated" => Event::Paid,
+            _ if charge.paid == Some(false) => return Err(says("a charge with paid = false")),
+            // Authorised: the money is held and may be let go again.
+            _ if charge.captured == Some(false) => {
+                return Err(says("a charge with captured = false"));
+            }
+            "charge.succeeded" | "charge.captured" | "charge.updated" => Event::Paid,
             "charge.refunded" => {
-                let refunds = required("data.object.refunds", charge.refunds)?.data;
+                let refunds = required("data.object.refunds", charge.refunds)?.0.data;
                 let refunds: Result<Vec<_>, _> = refunds
                     .into_iter()
-                    .map(|refund| {
-                        Ok::<_, BadLine>(Refund {
-                            refund_no: id("data.object.refunds.data.id", refund.id)?,
-                            amount: minor("data.object.refunds.data.amount", refund.amount)?,
-                        })
-                    })
+                    .map(|Object(refund)| stripe_refund(refund, currency))
                     .collect();
                 refunded(&trade, refunds?)?
             }
@@ -187,6 +216,18 @@ impl Stripe {
         };
         notice("id", self.id, trade, event)
     }
+}
+
+fn stripe_refund(refund: StripeRefund, of: Currency) -> Result<Refund, BadLine> {
+    if let Some(code) = refund.currency
+        && currency("data.object.refunds.data.currency", &code)? != of
+    {
+        return Err(BadLine::OtherCurrency);
+    }
+    Ok(Refund {
+        refund_no: id("data.object.refunds.data.id", refund.id)?,
+        amount: minor("data.object.refunds.data.amount", refund.amount, of)?,
+    })
 }
 
 fn notice(
@@ -210,7 +251,10 @@ fn refunded(trade: &Trade, mut refunds: Vec<Refund>) -> Result<Event, BadLine> {
             "its list of refunds is empty".to_owned(),
         ));
     }
-    if let Some(refund) = refunds.iter().find(|refund| refund.amount > trade.amount) {
+    if let Some(refund) = refunds
+        .iter()
+        .find(|refund| refund.amount.minor() > trade.amount.minor())
+    {
         return Err(BadLine::RefundAboveTrade {
             refund: refund.amount,
             trade: trade.amount,
@@ -238,10 +282,14 @@ fn id(field: &'static str, id: String) -> Result<String, BadLine> {
     Err(BadLine::Id { field, problem })
 }
 
-fn minor(field: &'static str, minor: u64) -> Result<Money, BadLine> {
-    Money::from_minor(minor).map_err(|problem| BadLine::Amount { field, problem })
+fn currency(field: &'static str, code: &str) -> Result<Currency, BadLine> {
+    Currency::parse(code).map_err(|problem| BadLine::Amount { field, problem })
+}
+
+fn minor(field: &'static str, minor: u64, currency: Currency) -> Result<Money, BadLine> {
+    Money::from_minor(minor, currency).map_err(|problem| BadLine::Amount { field, problem })
 }
 
 fn yuan(field: &'static str, text: &str) -> Result<Money, BadLine> {
-    Money::from_major_text(text).map_err(|problem| BadLine::Amount { field, problem })
+    Money::from_yuan_text(text).map_err(|problem| BadLine::Amount { field, problem })
 }

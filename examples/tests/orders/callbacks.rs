@@ -109,7 +109,11 @@ pub(crate) fn paid(trade: &str, amount: u64) -> String {
 
 /// A Stripe payment, of which there may be several refunds in one notice.
 pub(crate) fn charged(trade: &str, amount: u64) -> String {
-    stripe("charge.succeeded", trade, amount, "")
+    charge(trade, amount, "usd")
+}
+
+pub(crate) fn charge(trade: &str, amount: u64, currency: &str) -> String {
+    stripe("charge.succeeded", trade, amount, currency, "")
 }
 
 pub(crate) fn refunded(trade: &str, amount: u64, refunds: &[(&str, u64)]) -> String {
@@ -118,11 +122,11 @@ pub(crate) fn refunded(trade: &str, amount: u64, refunds: &[(&str, u64)]) -> Str
         .map(|(id, amount)| format!(r#"{{"id":"{id}","amount":{amount}}}"#))
         .collect();
     let more = format!(r#","refunds":{{"data":[{}]}}"#, refunds.join(","));
-    stripe("charge.refunded", trade, amount, &more)
+    stripe("charge.refunded", trade, amount, "usd", &more)
 }
 
-fn stripe(kind: &str, trade: &str, amount: u64, more: &str) -> String {
+fn stripe(kind: &str, trade: &str, amount: u64, currency: &str, more: &str) -> String {
     format!(
-        r#"{{"provider":"stripe","payload":{{"id":"evt","account":"m","type":"{kind}","data":{{"object":{{"id":"{trade}","amount":{amount},"metadata":{{"order_id":"o-{trade}"}}{more}}}}}}}}}"#
+        r#"{{"provider":"stripe","payload":{{"id":"evt","account":"m","type":"{kind}","data":{{"object":{{"id":"{trade}","amount":{amount},"currency":"{currency}","metadata":{{"order_id":"o-{trade}"}}{more}}}}}}}}}"#
     )
 }

@@ -56,12 +56,12 @@ pub(crate) async fn a_refund_must_agree_with_its_trade(kind: Kind) {
     ];
     // In the second run the payment is known as well, so the framework refuses it by itself.
     let known = "the key is known with another payload";
-    for (first_runs, line_8) in [(5, "trade \"b\" is known as 0.50"), (0, known)] {
+    for (first_runs, line_8) in [(5, "its trade is known as 0.50 USD"), (0, known)] {
         let run = book(&shop, &lines).await;
         run.ended_with(1)
             .complains("line 3: the key is known with another payload")
-            .complains("line 4: trade \"a\" is known as 1.00 for order \"o-a\" of \"m\"")
-            .complains("line 5: refund \"r3\" of 0.41 exceeds what is left of its trade")
+            .complains("line 4: its trade is known as 1.00 USD for order \"o-a\" of \"m\"")
+            .complains("line 5: refund \"r3\" of 0.41 USD exceeds what is left of its trade")
             .complains(&format!("line 8: {line_8}"));
         assert_eq!(run.number("first runs"), first_runs, "{run}");
         assert_eq!(run.number("refused"), 3, "{run}");

@@ -124,9 +124,16 @@ async fn what_cannot_be_run_says_why() {
             [&empty, "--database=sqlite:///no/such/folder/o.db"],
             "cannot be used",
         ),
+        // Nobody listens there, and the answer comes at once.
+        (
+            [&empty, "--database=postgres://me:secret@127.0.0.1:1/d"],
+            "the server at 127.0.0.1:1 cannot be used: ",
+        ),
         ([&empty, "--concurrency=0"], "0 is not in 1..=1024"),
     ] {
-        orders(&args).await.ended_with(2).complains(why);
+        let run = orders(&args).await;
+        run.ended_with(2).complains(why);
+        assert!(!run.complaints.contains("secret"), "{run}");
     }
     orders(&[&*empty]).await.ended_with(0);
 }

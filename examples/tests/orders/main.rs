@@ -11,6 +11,7 @@ mod callbacks;
 mod contradictions;
 mod crash;
 mod lines;
+mod money;
 mod program;
 mod repeats;
 mod shop;
@@ -38,4 +39,8 @@ on_every_database!(
     crash::a_killed_run_is_finished_by_the_next,
     lines::a_bad_line_is_reported_by_its_number_and_passed_over,
     lines::a_wrong_expectation_is_told_apart,
+    money::msg_20_amounts_of_two_currencies_are_never_added,
+    money::a_sum_that_no_column_holds_is_told_as_such,
+    money::a_charge_is_booked_when_it_is_captured,
+    money::a_mark_at_the_beginning_loses_no_line,
 );

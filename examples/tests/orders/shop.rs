@@ -113,6 +113,15 @@ impl Shop {
         }
     }
 
+    /// What the merchants have, currency by currency.
+    pub(crate) async fn balances(&self) -> Vec<(String, i64)> {
+        const BALANCES: &str = "SELECT currency, balance FROM shop_balances ORDER BY currency";
+        match self {
+            Self::Sqlite(pool, _) => sqlx::query_as(BALANCES).fetch_all(pool).await.unwrap(),
+            Self::Postgres(pool, _) => sqlx::query_as(BALANCES).fetch_all(pool).await.unwrap(),
+        }
+    }
+
     /// Every table tells the same story, at whatever moment the program stopped.
     pub(crate) async fn is_consistent(&self) {
         let ledger = self.ledger().await;
