@@ -72,6 +72,9 @@ pub enum ErrorKind {
     /// The store's schema is missing or not the expected one, or the store is set up so that a promise
     /// would not hold.
     Schema,
+    /// A table of the application's own is missing, or its columns or their types are not what the
+    /// call needs; or a name is not one.
+    TableMismatch,
     /// The commit was sent and its answer lost.
     CommitUnknown,
     /// Another call took the reservation over while the body ran.
@@ -289,6 +292,7 @@ impl Error {
             | K::StoreExhausted
             | K::CommitRefused
             | K::Schema
+            | K::TableMismatch
             | K::OutcomeTooLarge
             | K::OutcomeNotRecordable
             | K::NotAbandoned
@@ -326,6 +330,7 @@ impl Error {
             | K::StoreRefused
             | K::CommitRefused
             | K::Schema
+            | K::TableMismatch
             | K::EffectDoneNotRecorded
             | K::OutcomeNotRecordable
             | K::OutcomeTooLarge
@@ -432,6 +437,10 @@ impl ErrorKind {
             Self::Schema => (
                 "the store's schema is not usable",
                 "nothing ran; run the migrations of this version",
+            ),
+            Self::TableMismatch => (
+                "a table of the application is not what the call needs",
+                "nothing was changed; compare its name, columns and types with those of the call",
             ),
             Self::CommitUnknown => (
                 "the commit was sent and its answer lost",

@@ -38,11 +38,11 @@ async fn each_answer() {
             ..
         }
     ));
-    // Nothing leads back to the beginning.
+    // Nothing leads back to the beginning, where it has been.
     let back = orders.apply(&mut tx, 1_i64, Status::Pending).await.unwrap();
     assert!(matches!(
         back,
-        Transitioned::Refused {
+        Transitioned::Passed {
             current: Status::Paid,
             ..
         }
@@ -170,7 +170,7 @@ async fn sm_07_a_text_that_is_no_state_is_an_error_that_names_it() {
     assert!(
         error
             .to_string()
-            .contains("\"lost in space\" is no state of `Status`")
+            .contains("\"lost in space\" is not a state of `Status`")
     );
 
     shop.run("INSERT INTO shop_order (id) VALUES (3)").await;
@@ -179,7 +179,11 @@ async fn sm_07_a_text_that_is_no_state_is_an_error_that_names_it() {
         .await
         .unwrap_err();
     assert_eq!(error.kind(), ErrorKind::UnknownState);
-    assert!(error.to_string().contains("NULL is no state of `Status`"));
+    assert!(
+        error
+            .to_string()
+            .contains("NULL is not a state of `Status`")
+    );
 }
 
 #[tokio::test]
@@ -207,7 +211,7 @@ async fn a_state_is_bound_and_read_as_text() {
     assert!(
         error
             .to_string()
-            .contains("\"lost\" is no state of `Status`"),
+            .contains("\"lost\" is not a state of `Status`"),
         "{error}"
     );
 }
@@ -227,7 +231,7 @@ async fn sm_05_an_id_that_is_not_unique_is_an_error() {
 }
 
 #[tokio::test]
-async fn sm_07_a_missing_table_or_column_is_a_schema_error() {
+async fn sm_07_a_missing_table_or_column_is_told_by_the_tables_name() {
     let shop = shop().await;
     let mut conn = shop.pool.acquire().await.unwrap();
     let builder = || Transition::in_table("shop_order");
@@ -238,13 +242,17 @@ async fn sm_07_a_missing_table_or_column_is_a_schema_error() {
         builder().bump_version("revision"),
     ] {
         let wrong = wrong.build().unwrap();
+        let checked = wrong.check(&mut conn).await.unwrap_err();
+        assert_eq!(checked.kind(), ErrorKind::TableMismatch, "{checked}");
         let error = wrong
             .apply(&mut conn, 1_i64, Status::Paid)
             .await
             .unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Schema, "{error}");
+        assert_eq!(error.kind(), ErrorKind::TableMismatch, "{error}");
+        assert!(error.to_string().contains("`shop_order"), "{error}");
     }
     assert_eq!(shop.row(1).await.0, "pending");
+    orders().check(&mut conn).await.unwrap();
 }
 
 #[tokio::test]
@@ -281,4 +289,101 @@ async fn sm_03_what_is_required_is_now_before_or_refused() {
         .unwrap_err();
     assert!(matches!(none, RequireError::NotFound { .. }));
     assert_eq!(none.to_string(), "there is no row that could become `paid`");
+}
+
+/// A notice that comes after the row has gone on is a repeat; one that may never have been true is not.
+#[tokio::test]
+async fn msg_19_a_late_event_is_told_from_a_forbidden_one() {
+    let (shop, orders) = (Shop::open().await, orders());
+    shop.order(1, "refunded").await;
+    shop.order(2, "closed").await;
+    let mut conn = shop.pool.acquire().await.unwrap();
+    let late = orders.apply(&mut conn, 1_i64, Status::Paid).await.unwrap();
+    assert!(matches!(
+        late,
+        Transitioned::Passed {
+            current: Status::Refunded,
+            ..
+        }
+    ));
+    let required = orders.require(&mut conn, 1_i64, Status::Paid).await;
+    assert!(!required.unwrap().is_now());
+    assert_eq!(shop.row(1).await, ("refunded".to_owned(), 0, None));
+    let forbidden = orders.apply(&mut conn, 2_i64, Status::Paid).await.unwrap();
+    assert!(matches!(
+        forbidden,
+        Transitioned::Refused {
+            current: Status::Cancelled,
+            ..
+        }
+    ));
+}
+
+/// One object, one connection: a prepared statement must not read an id as of another type.
+#[tokio::test]
+async fn ids_of_several_types_find_the_same_row() {
+    let (shop, orders) = (shop().await, orders());
+    let mut conn = shop.pool.acquire().await.unwrap();
+    for _ in 0..2 {
+        let wide = orders.apply(&mut conn, 1_i64, Status::Paid).await;
+        assert!(wide.unwrap() != Transitioned::NotFound);
+        let narrow = orders.apply(&mut conn, 1_i32, Status::Paid).await.unwrap();
+        assert_eq!(narrow, Transitioned::AlreadyThere);
+        let none = orders.apply(&mut conn, 7_i16, Status::Paid).await.unwrap();
+        assert_eq!(none, Transitioned::NotFound);
+    }
+    assert_eq!(shop.row(1).await.1, 1);
+}
+
+/// A collation that is blind to case or to trailing spaces makes no state of what is none.
+#[tokio::test]
+async fn sm_07_a_state_is_compared_byte_by_byte() {
+    let (shop, orders) = (Shop::open().await, orders());
+    shop.run(super::db::BLIND).await;
+    for (id, text) in [(1, "PENDING"), (2, "pending ")] {
+        shop.order(id, text).await;
+        let mut conn = shop.pool.acquire().await.unwrap();
+        let error = orders.apply(&mut conn, id, Status::Paid).await;
+        let error = error.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::UnknownState, "{text:?}: {error}");
+        assert_eq!(shop.row(id).await, (text.to_owned(), 0, None));
+    }
+}
+
+/// A version that is a time is refused before anything is added to it.
+#[tokio::test]
+async fn a_version_that_does_not_count_is_refused() {
+    let shop = shop().await;
+    let by_time = Transition::in_table("shop_order").bump_version("paid_at");
+    let by_time = by_time.build().unwrap();
+    for _ in 0..2 {
+        let mut tx = shop.pool.begin().await.unwrap();
+        let refused = by_time.apply(&mut tx, 1_i64, Status::Paid).await;
+        tx.rollback().await.unwrap();
+        let refused = refused.unwrap_err();
+        assert_eq!(refused.kind(), ErrorKind::TableMismatch, "{refused}");
+        assert!(
+            refused.to_string().contains("`paid_at` of `shop_order`"),
+            "{refused}"
+        );
+    }
+    assert_eq!(shop.row(1).await.0, "pending");
+}
+
+/// An id of the wrong type is the caller's mistake and no outage. SQLite's columns take any type.
+#[tokio::test]
+async fn an_id_of_the_wrong_type_is_told_by_the_tables_name() {
+    let (shop, orders) = (shop().await, orders());
+    let mut conn = shop.pool.acquire().await.unwrap();
+    let wrong = orders.apply(&mut conn, "one", Status::Paid).await;
+    match wrong {
+        Ok(answer) => assert_eq!(answer, Transitioned::NotFound),
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::TableMismatch, "{error}");
+            assert_eq!(error.retry(), idem::Retry::Never);
+            assert_eq!(error.effect(), idem::Effect::None);
+            assert!(error.to_string().contains("`shop_order`"), "{error}");
+        }
+    }
+    assert_eq!(shop.row(1).await.0, "pending");
 }

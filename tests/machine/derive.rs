@@ -43,7 +43,7 @@ fn sm_07_texts_are_read_back_and_others_are_named() {
         let error = Status::parse(text).unwrap_err();
         assert_eq!(
             error.to_string(),
-            format!("{text:?} is no state of `Status`")
+            format!("{text:?} is not a state of `Status`")
         );
     }
     // A long text does not make a long error.

@@ -92,6 +92,11 @@ macro_rules! shop {
 pub(crate) mod postgres {
     use idem_test_support::{Postgres, TestDatabase};
 
+    /// Makes the states' column blind to case, and to spaces where there is such a collation.
+    pub(crate) const BLIND: &str = "CREATE COLLATION blind (provider = icu, locale = 'und-u-ka-shifted-ks-level1', \
+         deterministic = false); \
+         ALTER TABLE shop_order ALTER status TYPE VARCHAR(16) COLLATE blind";
+
     pub(crate) struct Shop {
         pub(crate) pool: Pool,
         _database: TestDatabase,
@@ -127,6 +132,10 @@ pub(crate) mod postgres {
 pub(crate) mod sqlite {
     use idem_test_support::{Sqlite, SqliteFile};
 
+    /// Makes the states' column blind to case, and to spaces where there is such a collation.
+    pub(crate) const BLIND: &str = "DROP TABLE shop_order; CREATE TABLE shop_order (id INTEGER PRIMARY KEY, \
+         status TEXT COLLATE NOCASE, version INTEGER NOT NULL DEFAULT 0, paid_at TEXT)";
+
     pub(crate) struct Shop {
         pub(crate) pool: Pool,
         _file: SqliteFile,
@@ -158,6 +167,10 @@ pub(crate) mod sqlite {
 
 pub(crate) mod mysql {
     use idem_test_support::{MariaDb, MariaDbDatabase};
+
+    /// Makes the states' column blind to case, and to spaces where there is such a collation.
+    pub(crate) const BLIND: &str = "ALTER TABLE shop_order MODIFY status VARCHAR(16) \
+         CHARACTER SET utf8mb4 COLLATE utf8mb4_general_ci";
 
     pub(crate) struct Shop {
         pub(crate) pool: Pool,

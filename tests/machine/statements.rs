@@ -11,7 +11,7 @@ fn on_postgres() {
         orders().statement::<sqlx::Postgres>(Status::Paid).unwrap(),
         "UPDATE \"shop_order\" SET \"status\" = 'paid', \"version\" = \"version\" + 1, \
          \"paid_at\" = COALESCE(\"paid_at\", CURRENT_TIMESTAMP) \
-         WHERE \"id\" = $1 AND \"status\" IN ('pending')"
+         WHERE \"id\" = $1 AND CAST(\"status\" AS text) COLLATE \"C\" IN ('pending')"
     );
     assert_eq!(
         orders().reading_statement::<sqlx::Postgres>(),
@@ -23,9 +23,11 @@ fn on_postgres() {
 fn my_02_on_mysql_the_read_is_a_locking_one() {
     assert_eq!(
         orders().statement::<sqlx::MySql>(Status::Paid).unwrap(),
-        "UPDATE `shop_order` SET `status` = 'paid', `version` = `version` + 1, \
+        "/*M! SET STATEMENT sql_mode='STRICT_ALL_TABLES' FOR */ \
+         UPDATE /*+ SET_VAR(sql_mode='STRICT_ALL_TABLES') */ \
+         `shop_order` SET `status` = 'paid', `version` = `version` + 1, \
          `paid_at` = COALESCE(`paid_at`, CURRENT_TIMESTAMP(6)) \
-         WHERE `id` = ? AND `status` IN ('pending')"
+         WHERE `id` = ? AND CAST(CONVERT(`status` USING utf8mb4) AS BINARY) IN ('pending')"
     );
     assert_eq!(
         orders().reading_statement::<sqlx::MySql>(),
@@ -39,7 +41,7 @@ fn on_sqlite_and_without_extras() {
     assert_eq!(
         two.statement::<sqlx::Sqlite>(Two::Over).unwrap(),
         "UPDATE `main`.`order` SET `status` = 'over' WHERE `id` = ? \
-         AND `status` IN ('begun', 'half done')"
+         AND `status` COLLATE BINARY IN ('begun', 'half done')"
     );
     assert_eq!(two.statement::<sqlx::Sqlite>(Two::Begun), None);
     assert!(jobs().statement::<sqlx::Sqlite>(Job::Queued).is_some());
@@ -76,7 +78,7 @@ fn names_that_cannot_stand_in_a_statement_are_refused() {
             .bump_version("version"),
     ] {
         let error = wrong.clone().build().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Schema, "{wrong:?}");
+        assert_eq!(error.kind(), ErrorKind::TableMismatch, "{wrong:?}");
     }
     let both = ok()
         .stamp_once(Status::Paid, "at")

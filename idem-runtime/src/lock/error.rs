@@ -1,3 +1,5 @@
+//! Why a lock was not had, or a body under it gave no result.
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::time::Duration;
@@ -112,6 +114,27 @@ pub enum RunError<T> {
 }
 
 impl<T> RunError<T> {
+    /// What it means for the body's effect.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            // The body did not run.
+            Self::NotAcquired(_) => Effect::None,
+            Self::Lost { output: None } => Effect::Unknown,
+            Self::Lost { output: Some(_) } => Effect::Done,
+        }
+    }
+
+    /// Whether and how to try again. What was done under a lost lock is to be looked at first.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::NotAcquired(error) => error.retry(),
+            Self::Lost { output: None } => Retry::Later(None),
+            Self::Lost { output: Some(_) } => Retry::Never,
+        }
+    }
+
     /// The same as an error of the lock, without the output.
     #[must_use]
     pub fn into_lock_error(self) -> LockError {

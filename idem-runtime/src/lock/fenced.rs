@@ -1,13 +1,17 @@
+//! Writes under a fencing number.
+
 use std::fmt::{self, Write as _};
 use std::marker::PhantomData;
 
-use sqlx::{Arguments as _, AssertSqlSafe, Encode, SqlSafeStr as _, SqlStr, Type};
+use sqlx::error::BoxDynError;
+use sqlx::{Encode, SqlStr, Type};
 
-use crate::error::Error;
+use crate::error::{Effect, Error, Retry};
 use crate::protocol::Fence;
 use crate::retry::Retryable;
-use crate::store::sql::checked_table;
-use crate::version::{Places, Values, VersionDialect, check_columns};
+use crate::store::sql::guarded::{Bound, Counter, Places, effect_of, failed, retry_of, shared};
+use crate::store::sql::{Guarded, check_columns, checked_user_table, quoted};
+use crate::version::Values;
 
 /// An update of one row by the holder of a lock, refused if a later holder has been there.
 ///
@@ -35,17 +39,18 @@ use crate::version::{Places, Values, VersionDialect, check_columns};
 ///
 /// let guard = locks.acquire("account:7").await?;
 /// let mut conn = pool.acquire().await?;
-/// balance.apply(&mut conn, guard.fence(), 7, (100,)).await?.done()?;
+/// balance.apply(&mut conn, guard.fence(), 7_i64, (100_i64,)).await?.done()?;
 /// guard.release().await?;
 /// # Ok(()) }
 /// ```
-pub struct FencedUpdate<D: VersionDialect, const N: usize> {
+pub struct FencedUpdate<D: Guarded, const N: usize> {
     table: String,
     id: String,
     fence: String,
     columns: [String; N],
     update: SqlStr,
     read: SqlStr,
+    counter: Counter,
     database: PhantomData<fn() -> D>,
 }
 
@@ -100,19 +105,26 @@ pub enum FenceError {
         /// How many rows were changed.
         rows: u64,
     },
-    /// The database.
+    /// The id or a value cannot be sent, or the number is beyond a 64-bit integer. Nothing was sent.
+    NotSent(BoxDynError),
+    /// The update failed: the table or the types do not fit, or the database.
+    Failed(Error),
+    /// A statement of the caller's own failed, which `?` has brought here.
     Database(sqlx::Error),
 }
 
-impl<D: VersionDialect, const N: usize> FencedUpdate<D, N> {
+impl<D: Guarded, const N: usize> FencedUpdate<D, N> {
     /// Updates `columns` of `table` (`name` or `schema.name`), found by the column `id`, with the
     /// fencing number in the column `fence`: a 64-bit integer, NULL or zero before the first write.
     ///
+    /// Names are those of the catalogue: they are quoted, so a column may be called `user`, and
+    /// Postgres tells `Account` from `account`.
+    ///
     /// # Errors
-    /// [`ErrorKind::Schema`](crate::ErrorKind::Schema): a name that is no plain name (ASCII
-    /// letters, digits and `_`), or the same one twice.
+    /// [`ErrorKind::TableMismatch`](crate::ErrorKind::TableMismatch): a name that is not a plain name
+    /// (ASCII letters, digits and `_`), or the same one twice.
     pub fn new<C: Into<String>>(table: &str, columns: [C; N]) -> Result<Self, Error> {
-        let table = checked_table(table)?.to_owned();
+        let table = checked_user_table(table)?.to_owned();
         let columns = columns.map(Into::into);
         Self::assemble(table, "id".to_owned(), "fence".to_owned(), columns)
     }
@@ -140,33 +152,34 @@ impl<D: VersionDialect, const N: usize> FencedUpdate<D, N> {
         columns: [String; N],
     ) -> Result<Self, Error> {
         check_columns([&id, &fence].into_iter().chain(&columns))?;
-        let mut places = Places::<D>::default();
-        let mut update = format!("UPDATE {table} SET ");
-        for column in &columns {
-            let _ = write!(update, "{column} = {}, ", places.next());
-        }
-        let _ = write!(update, "{fence} = {}", places.next());
-        let _ = write!(update, " WHERE {id} = {}", places.next());
-        let _ = write!(
-            update,
-            " AND ({fence} IS NULL OR {fence} <= {})",
-            places.next()
-        );
-        let read = format!(
-            "SELECT CAST({fence} AS {}) FROM {table} WHERE {id} = {}{}",
-            D::INTEGER,
-            Places::<D>::default().next(),
-            D::CURRENT
-        );
+        let (update, read) = texts::<D>(&table, &id, &fence, &columns);
         Ok(Self {
             table,
             id,
             fence,
             columns,
-            update: AssertSqlSafe(update).into_sql_str(),
-            read: AssertSqlSafe(read).into_sql_str(),
+            update,
+            read,
+            counter: Counter::default(),
             database: PhantomData,
         })
+    }
+
+    /// Looks the number's column up: that it is there and is an integer. For the start of a service.
+    ///
+    /// Without it the type is looked up, once for each object, by the first [`apply`](Self::apply).
+    ///
+    /// # Errors
+    /// [`FenceError::Failed`] with [`ErrorKind::TableMismatch`](crate::ErrorKind::TableMismatch), or
+    /// with the database's error.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn check(&self, conn: &mut D::Connection) -> Result<(), FenceError> {
+        let looked = self
+            .counter
+            .check::<D>(conn, &self.table, &self.fence, true);
+        Ok(looked.await?)
     }
 
     /// Writes the values into the row with this `id`, unless a higher number has.
@@ -193,21 +206,43 @@ impl<D: VersionDialect, const N: usize> FencedUpdate<D, N> {
         I: Encode<'t, D> + Type<D> + Clone + Send,
         V: Values<'t, D, N> + Send,
     {
-        let encode = |e| FenceError::Database(sqlx::Error::Encode(e));
-        let number = i64::try_from(fence.get()).map_err(|e| encode(e.into()))?;
-        let mut args = D::Arguments::default();
-        values.bind(&mut args).map_err(encode)?;
-        D::bind_version(&mut args, number).map_err(encode)?;
-        args.add(id.clone()).map_err(encode)?;
-        D::bind_version(&mut args, number).map_err(encode)?;
-        match D::execute(conn, &self.update, args).await? {
-            0 => {}
-            1 => return Ok(Written::Done),
-            rows => return Err(FenceError::Ambiguous { rows }),
+        let number = i64::try_from(fence.get()).map_err(|e| FenceError::NotSent(e.into()))?;
+        let look = self.counter.before::<D>(conn, &self.table, &self.fence);
+        look.await?;
+        let mut args = Bound::<D>::default();
+        let bound = values
+            .bind(&mut args)
+            .and_then(|()| args.add_integer(number))
+            .and_then(|()| args.add(id.clone()))
+            .and_then(|()| args.add_integer(number));
+        bound.map_err(FenceError::NotSent)?;
+        let (sql, args) = args.of(&self.update);
+        let changed = D::execute(conn, &sql, args).await;
+        let changed = changed.map_err(|error| failed::<D>(&self.table, error))?;
+        let look = self.counter.after::<D>(conn, &self.table, &self.fence);
+        look.await?;
+        match changed {
+            0 => self.unchanged(conn, id, number).await,
+            1 => Ok(Written::Done),
+            rows => Err(FenceError::Ambiguous { rows }),
         }
-        let mut args = D::Arguments::default();
-        args.add(id).map_err(encode)?;
-        match D::read_version(conn, &self.read, args).await? {
+    }
+
+    /// Why no row was found.
+    async fn unchanged<'t, I>(
+        &self,
+        conn: &mut D::Connection,
+        id: I,
+        number: i64,
+    ) -> Result<Written, FenceError>
+    where
+        I: Encode<'t, D> + Type<D> + Send,
+    {
+        let mut args = Bound::<D>::default();
+        args.add(id).map_err(FenceError::NotSent)?;
+        let (sql, args) = args.of(&self.read);
+        let found = D::read_integer(conn, sql, args).await;
+        match found.map_err(|error| failed::<D>(&self.table, error).effect_is(Effect::None))? {
             None => Ok(Written::NotFound),
             Some(Some(current)) if current > number => Ok(Written::Fenced {
                 current: Fence::new(u64::try_from(current).unwrap_or_default()),
@@ -225,11 +260,60 @@ impl<D: VersionDialect, const N: usize> FencedUpdate<D, N> {
     }
 }
 
+/// The update and the read; the names have been checked.
+fn texts<D: Guarded>(table: &str, id: &str, fence: &str, columns: &[String]) -> (SqlStr, SqlStr) {
+    let (table, id, fence) = (quoted::<D>(table), quoted::<D>(id), quoted::<D>(fence));
+    let mut places = Places::default();
+    let mut update = format!("{} {table} SET ", D::UPDATE);
+    for column in columns {
+        let _ = write!(update, "{} = {}, ", quoted::<D>(column), places.next::<D>());
+    }
+    let _ = write!(update, "{fence} = {}", places.next::<D>());
+    let _ = write!(update, " WHERE {id} = {}", places.next::<D>());
+    let _ = write!(
+        update,
+        " AND ({fence} IS NULL OR {fence} <= {})",
+        places.next::<D>()
+    );
+    let read = format!(
+        "SELECT CAST({fence} AS {}) FROM {table} WHERE {id} = {}{}",
+        D::INTEGER,
+        Places::default().next::<D>(),
+        D::LATEST
+    );
+    (shared(update), shared(read))
+}
+
 impl FenceError {
+    /// What it means for the write: [`Effect::None`] where nothing of it remains.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Fenced { .. } | Self::NotFound | Self::Kept | Self::NotSent(_) => Effect::None,
+            Self::Ambiguous { .. } => Effect::Done,
+            Self::Failed(error) => error.effect(),
+            Self::Database(error) => effect_of(error),
+        }
+    }
+
+    /// Whether and how to repeat it. A lock that is lost has to be acquired anew.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Fenced { .. }
+            | Self::NotFound
+            | Self::Kept
+            | Self::NotSent(_)
+            | Self::Ambiguous { .. } => Retry::Never,
+            Self::Failed(error) => error.retry(),
+            Self::Database(error) => retry_of(error),
+        }
+    }
+
     /// Whether the whole transaction is worth another try, under the lock.
     #[must_use]
     pub fn calls_for_retry(&self) -> bool {
-        matches!(self, Self::Database(error) if error.calls_for_retry())
+        self.retry() == Retry::NewTransaction
     }
 }
 
@@ -258,7 +342,13 @@ impl fmt::Display for FenceError {
                 f,
                 "{rows} rows have this id and were changed: roll back, the id column is not unique"
             ),
-            Self::Database(_) => f.write_str("the database refused the fenced update"),
+            Self::NotSent(_) => f.write_str(
+                "the id, the number or a value of the fenced update cannot be sent (nothing was sent)",
+            ),
+            Self::Failed(error) => write!(f, "the fenced update: {error}"),
+            Self::Database(_) => {
+                f.write_str("a statement in the transaction of the fenced update failed")
+            }
         }
     }
 }
@@ -266,9 +356,17 @@ impl fmt::Display for FenceError {
 impl std::error::Error for FenceError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::NotSent(error) => Some(&**error),
+            Self::Failed(error) => Some(error),
             Self::Database(error) => Some(error),
             _ => None,
         }
+    }
+}
+
+impl From<Error> for FenceError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -278,7 +376,7 @@ impl From<sqlx::Error> for FenceError {
     }
 }
 
-impl<D: VersionDialect, const N: usize> Clone for FencedUpdate<D, N> {
+impl<D: Guarded, const N: usize> Clone for FencedUpdate<D, N> {
     fn clone(&self) -> Self {
         Self {
             table: self.table.clone(),
@@ -287,12 +385,13 @@ impl<D: VersionDialect, const N: usize> Clone for FencedUpdate<D, N> {
             columns: self.columns.clone(),
             update: self.update.clone(),
             read: self.read.clone(),
+            counter: self.counter.clone(),
             database: PhantomData,
         }
     }
 }
 
-impl<D: VersionDialect, const N: usize> fmt::Debug for FencedUpdate<D, N> {
+impl<D: Guarded, const N: usize> fmt::Debug for FencedUpdate<D, N> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("FencedUpdate")
             .field(&self.update.as_str())

@@ -1,8 +1,10 @@
+//! What came of a transition.
+
 use std::error::Error as StdError;
 use std::fmt;
 
 use super::State;
-use crate::error::{Error, ErrorKind, Retry};
+use crate::error::{Effect, Error, ErrorKind, Retry};
 
 /// What came of a transition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -17,7 +19,18 @@ pub enum Transitioned<S> {
     },
     /// The row was in that state already.
     AlreadyThere,
-    /// No transition leads there from the state that the row is in.
+    /// The row has been in that state before and has gone on: a late repeat of what is done.
+    ///
+    /// Decided by the declared transitions, for a row that began in the initial state: every way from
+    /// there to the row's state leads through the wanted one, and none leads back to it. What the row
+    /// only *may* have been in is [`Refused`](Self::Refused).
+    #[non_exhaustive]
+    Passed {
+        /// The state that the row is in.
+        current: S,
+    },
+    /// No transition leads there from the state that the row is in, and it is not certain that the
+    /// row has been there.
     #[non_exhaustive]
     Refused {
         /// The state that the row is in.
@@ -42,7 +55,7 @@ impl<S> Transitioned<S> {
 pub enum Progress {
     /// By this call: what follows from the transition is to be done.
     Now,
-    /// By an earlier call: it has been done.
+    /// By an earlier call: it has been done. The row is in that state, or has gone on from there.
     Before,
 }
 
@@ -83,6 +96,15 @@ impl<S: State> RequireError<S> {
         match self {
             Self::Refused { current, .. } => Some(*current),
             Self::NotFound { .. } | Self::Failed(_) => None,
+        }
+    }
+
+    /// What it means for the transition: [`Effect::None`] where nothing of it remains.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Refused { .. } | Self::NotFound { .. } => Effect::None,
+            Self::Failed(error) => error.effect(),
         }
     }
 

@@ -23,10 +23,13 @@ mod transition;
 
 pub use answer::{Progress, RequireError, Transitioned};
 #[cfg(feature = "_sqlx")]
-pub use database::{Connection, Guarded};
+pub use database::Connection;
 pub use state::{State, UnknownState};
 #[cfg(feature = "_sqlx")]
 pub use transition::{Transition, TransitionBuilder};
+
+#[cfg(feature = "_sqlx")]
+pub use crate::store::sql::Guarded;
 
 #[doc(hidden)]
 pub use state::parse_state;

@@ -2,10 +2,11 @@
 
 use std::fmt::Write as _;
 
-use sqlx::{AssertSqlSafe, SqlSafeStr as _, SqlStr};
+use sqlx::SqlStr;
 
 use super::State;
-use super::database::Guarded;
+use crate::store::sql::guarded::{Places, shared};
+use crate::store::sql::{Guarded, quoted};
 
 /// Names that have been checked.
 #[derive(Debug)]
@@ -35,12 +36,12 @@ impl Texts {
         let read = format!(
             "SELECT CAST({status} AS {}) FROM {table} WHERE {id} = {}{}",
             D::TEXT,
-            D::PLACEHOLDER,
-            D::READ_LATEST
+            Places::default().next::<D>(),
+            D::LATEST
         );
         Self {
             update: update.collect(),
-            read: safe(read),
+            read: shared(read),
         }
     }
 
@@ -51,7 +52,8 @@ impl Texts {
 }
 
 /// The states stand in the text and not among the arguments: so a column of an enumerated type of
-/// the database takes them too. The derive lets nothing through that would need escaping.
+/// the database takes them too. The derive lets nothing through that would need escaping. They are
+/// compared byte by byte: to a collation that is blind to case or trailing spaces, `NEW` is `new`.
 fn update<S: State, D: Guarded>(names: &Names<S>, to: S) -> Option<SqlStr> {
     let (first, rest) = to.sources().split_first()?;
     let (table, id, status) = (
@@ -59,7 +61,7 @@ fn update<S: State, D: Guarded>(names: &Names<S>, to: S) -> Option<SqlStr> {
         quoted::<D>(&names.id),
         quoted::<D>(&names.status),
     );
-    let mut sql = format!("UPDATE {table} SET {status} = '{}'", to.as_str());
+    let mut sql = format!("{} {table} SET {status} = '{}'", D::UPDATE, to.as_str());
     if let Some(version) = &names.version {
         let version = quoted::<D>(version);
         let _ = write!(sql, ", {version} = {version} + 1");
@@ -68,30 +70,16 @@ fn update<S: State, D: Guarded>(names: &Names<S>, to: S) -> Option<SqlStr> {
         let column = quoted::<D>(column);
         let _ = write!(sql, ", {column} = COALESCE({column}, {})", D::NOW);
     }
+    let (before, after) = D::EXACT;
     let _ = write!(
         sql,
-        " WHERE {id} = {} AND {status} IN ('{}'",
-        D::PLACEHOLDER,
+        " WHERE {id} = {} AND {before}{status}{after} IN ('{}'",
+        Places::default().next::<D>(),
         first.as_str()
     );
     for source in rest {
         let _ = write!(sql, ", '{}'", source.as_str());
     }
     sql.push(')');
-    Some(safe(sql))
-}
-
-/// `name` or `schema.name`, as it is written in the catalogue.
-fn quoted<D: Guarded>(name: &str) -> String {
-    let quote = D::QUOTE;
-    let parts: Vec<_> = name
-        .split('.')
-        .map(|part| format!("{quote}{part}{quote}"))
-        .collect();
-    parts.join(".")
-}
-
-fn safe(sql: String) -> SqlStr {
-    // Shared, so that using it copies nothing.
-    AssertSqlSafe(std::sync::Arc::<str>::from(sql)).into_sql_str()
+    Some(shared(sql))
 }

@@ -1,15 +1,18 @@
+//! One transition in a database.
+
 use std::collections::HashSet;
 use std::fmt;
 use std::sync::{Arc, OnceLock};
 
-use sqlx::{Database, Encode, Type};
+use sqlx::{Encode, Type};
 
-use super::database::{Connection, Guarded, argument, failed};
-use super::state::parse_state;
+use super::database::{Connection, argument};
+use super::state::{has_passed, parse_state};
 use super::texts::{Names, Texts};
 use super::{Progress, RequireError, State, Transitioned};
-use crate::error::{Error, ErrorKind};
-use crate::store::sql::{checked_name, checked_table};
+use crate::error::{Effect, Error, ErrorKind};
+use crate::store::sql::guarded::{Bound, Counter, exists, failed};
+use crate::store::sql::{Guarded, check_columns, checked_user_table};
 
 /// The transitions of the rows of one table. Built once and cheap to clone.
 ///
@@ -41,6 +44,7 @@ pub struct Transition<S>(Arc<Inner<S>>);
 struct Inner<S> {
     names: Names<S>,
     texts: [OnceLock<Texts>; 3],
+    counters: [Counter; 3],
 }
 
 /// Names the table and its columns; see [`Transition`].
@@ -81,12 +85,16 @@ impl<S: State> Transition<S> {
     /// it left, above to fail with [`ErrorKind::RetryTransaction`]. In Postgres at `REPEATABLE READ`
     /// and above the answers other than [`Transitioned::Applied`] are those of the snapshot.
     ///
-    /// The id is anything that sqlx can bind; of one type for one table, because a connection to
-    /// Postgres keeps the type that it prepared the statement with.
+    /// A state that the row has certainly been in before is [`Transitioned::Passed`], any other that
+    /// it cannot go to [`Transitioned::Refused`].
+    ///
+    /// The id is anything that sqlx can bind and the column takes.
     ///
     /// # Errors
     /// Those of the database, by kind ([`ErrorKind::RetryTransaction`] for a serialization failure,
     /// a deadlock, a lock wait), with sqlx's as the source;
+    /// [`ErrorKind::TableMismatch`] if the table or a column is missing or of another type than the
+    /// value for it;
     /// [`ErrorKind::UnknownState`] if the row holds a text that is no state, with
     /// [`UnknownState`](super::UnknownState) as the source;
     /// [`ErrorKind::StateNotChanged`] if the id names more than one row, or the database refuses to
@@ -105,22 +113,34 @@ impl<S: State> Transition<S> {
         I: Encode<'q, C::Db> + Type<C::Db> + Send + Sync,
     {
         let texts = self.texts::<C::Db>();
+        let (version, table) = (self.version::<C::Db>(), &*self.0.names.table);
+        if let Some((counter, version)) = version {
+            let look = counter.before::<C::Db>(conn.connection(), table, version);
+            look.await?;
+        }
         for _ in 0..ROUNDS {
-            if update::<C, S>(conn, texts, argument(&id)?, to).await? {
+            let changed = self.update(conn, texts, argument(&id)?, to).await?;
+            if let Some((counter, version)) = version {
+                let look = counter.after::<C::Db>(conn.connection(), table, version);
+                look.await?;
+            }
+            if changed {
                 let from = match to.sources() {
                     [only] => Some(*only),
                     _ => None,
                 };
                 return Ok(Transitioned::Applied { from });
             }
-            match read::<C, S>(conn, texts, argument(&id)?).await? {
+            match self.read(conn, texts, argument(&id)?).await? {
                 None => return Ok(Transitioned::NotFound),
                 Some(current) if current == to => return Ok(Transitioned::AlreadyThere),
-                Some(current) if !to.sources().contains(&current) => {
-                    return Ok(Transitioned::Refused { current });
+                Some(current) if to.sources().contains(&current) => {
+                    // It has come to an allowed state since the update looked.
                 }
-                // It has come to an allowed state since the update looked.
-                Some(_) => {}
+                Some(current) if has_passed(current, to) => {
+                    return Ok(Transitioned::Passed { current });
+                }
+                Some(current) => return Ok(Transitioned::Refused { current }),
             }
         }
         Err(Error::new(ErrorKind::StateNotChanged).detail(
@@ -148,10 +168,31 @@ impl<S: State> Transition<S> {
     {
         match self.apply(conn, id, wanted).await? {
             Transitioned::Applied { .. } => Ok(Progress::Now),
-            Transitioned::AlreadyThere => Ok(Progress::Before),
+            Transitioned::AlreadyThere | Transitioned::Passed { .. } => Ok(Progress::Before),
             Transitioned::Refused { current } => Err(RequireError::Refused { current, wanted }),
             Transitioned::NotFound => Err(RequireError::NotFound { wanted }),
         }
+    }
+
+    /// Looks the table up: that its columns are there, and that the version is an integer and never
+    /// NULL. For the start of a service.
+    ///
+    /// # Errors
+    /// [`ErrorKind::TableMismatch`] with what is wrong, or the database's error.
+    ///
+    /// # Cancel safety
+    /// It only reads.
+    pub async fn check<C: Connection + ?Sized>(&self, conn: &mut C) -> Result<(), Error> {
+        let names = &self.0.names;
+        let stamps = names.stamps.iter().map(|(_, column)| column);
+        for column in [&names.id, &names.status].into_iter().chain(stamps) {
+            exists::<C::Db>(conn.connection(), &names.table, column).await?;
+        }
+        let Some((counter, version)) = self.version::<C::Db>() else {
+            return Ok(());
+        };
+        let check = counter.check::<C::Db>(conn.connection(), &names.table, version, false);
+        check.await
     }
 
     fn texts<D: Guarded>(&self) -> &Texts {
@@ -171,42 +212,56 @@ impl<S: State> Transition<S> {
     }
 }
 
-/// Whether the row was changed. A state never leads to itself, so a row that matched is a row that
-/// changed and it does not matter which of them the connection counts.
-async fn update<C: Connection + ?Sized, S: State>(
-    conn: &mut C,
-    texts: &Texts,
-    id: <C::Db as Database>::Arguments,
-    to: S,
-) -> Result<bool, Error> {
-    let Some(sql) = texts.update_to(to) else {
-        return Ok(false);
-    };
-    let changed = C::Db::update(conn.connection(), sql.clone(), id).await;
-    match changed.map_err(failed::<C::Db>)? {
-        0 => Ok(false),
-        1 => Ok(true),
-        rows => Err(Error::new(ErrorKind::StateNotChanged)
-            .detail(format!("{rows} rows have that id, and all were changed"))),
+impl<S: State> Transition<S> {
+    /// The version's column, and where its type is looked up.
+    fn version<D: Guarded>(&self) -> Option<(&Counter, &str)> {
+        let version = self.0.names.version.as_deref()?;
+        Some((&self.0.counters[D::INDEX], version))
     }
-}
 
-async fn read<C: Connection + ?Sized, S: State>(
-    conn: &mut C,
-    texts: &Texts,
-    id: <C::Db as Database>::Arguments,
-) -> Result<Option<S>, Error> {
-    let row = C::Db::read(conn.connection(), texts.read.clone(), id).await;
-    match row.map_err(failed::<C::Db>)? {
-        None => Ok(None),
-        Some(None) => Err(Error::new(ErrorKind::UnknownState)
-            .detail(format!("NULL is no state of `{}`", S::NAME))),
-        Some(Some(text)) => match parse_state(&text) {
-            Ok(state) => Ok(Some(state)),
-            Err(unknown) => Err(Error::new(ErrorKind::UnknownState)
-                .detail(unknown.to_string())
-                .caused_by(unknown)),
-        },
+    /// Whether the row was changed. A state never leads to itself, so a row that matched is a row
+    /// that changed and it does not matter which of them the connection counts.
+    async fn update<C: Connection + ?Sized>(
+        &self,
+        conn: &mut C,
+        texts: &Texts,
+        id: Bound<C::Db>,
+        to: S,
+    ) -> Result<bool, Error> {
+        let Some(sql) = texts.update_to(to) else {
+            return Ok(false);
+        };
+        let (sql, id) = id.of(sql);
+        let changed = C::Db::execute(conn.connection(), &sql, id).await;
+        match changed.map_err(|error| failed::<C::Db>(&self.0.names.table, error))? {
+            0 => Ok(false),
+            1 => Ok(true),
+            rows => Err(Error::new(ErrorKind::StateNotChanged)
+                .detail(format!("{rows} rows have that id, and all were changed"))
+                .effect_is(Effect::Done)),
+        }
+    }
+
+    async fn read<C: Connection + ?Sized>(
+        &self,
+        conn: &mut C,
+        texts: &Texts,
+        id: Bound<C::Db>,
+    ) -> Result<Option<S>, Error> {
+        let (sql, id) = id.of(&texts.read);
+        let row = C::Db::read_text(conn.connection(), sql, id).await;
+        let failed = |error| failed::<C::Db>(&self.0.names.table, error).effect_is(Effect::None);
+        match row.map_err(failed)? {
+            None => Ok(None),
+            Some(None) => Err(Error::new(ErrorKind::UnknownState)
+                .detail(format!("NULL is not a state of `{}`", S::NAME))),
+            Some(Some(text)) => match parse_state(&text) {
+                Ok(state) => Ok(Some(state)),
+                Err(unknown) => Err(Error::new(ErrorKind::UnknownState)
+                    .detail(unknown.to_string())
+                    .caused_by(unknown)),
+            },
+        }
     }
 }
 
@@ -224,7 +279,8 @@ impl<S: State> TransitionBuilder<S> {
         self
     }
 
-    /// A number that goes up by one with each transition, in the same statement.
+    /// A number that goes up by one with each transition, in the same statement. An integer: the
+    /// column's type is looked up once, before the first transition.
     pub fn bump_version(mut self, column: &str) -> Self {
         self.version = Some(column.to_owned());
         self
@@ -241,27 +297,15 @@ impl<S: State> TransitionBuilder<S> {
     /// Checks the names.
     ///
     /// # Errors
-    /// [`ErrorKind::Schema`] if a name is not made of ASCII letters, digits and `_`, does not begin
+    /// [`ErrorKind::TableMismatch`] if a name is not made of ASCII letters, digits and `_`, does not begin
     /// with a letter or `_`, or is longer than 63 characters; if one column has two of these parts.
     pub fn build(self) -> Result<Transition<S>, Error> {
-        checked_table(&self.table)?;
+        checked_user_table(&self.table)?;
         let mut columns: Vec<&str> = vec![&self.id, &self.status];
         columns.extend(self.version.as_deref());
         let stamps: HashSet<&str> = self.stamps.iter().map(|(_, column)| &**column).collect();
         columns.extend(stamps);
-        for column in &columns {
-            checked_name(column)?;
-        }
-        let twice = |(at, column): &(usize, &&str)| {
-            columns[..*at]
-                .iter()
-                .any(|other| other.eq_ignore_ascii_case(column))
-        };
-        if let Some((_, column)) = columns.iter().enumerate().find(twice) {
-            return Err(unusable(format!(
-                "{column:?} cannot be two columns at once"
-            )));
-        }
+        check_columns(&columns)?;
         let names = Names {
             table: self.table,
             id: self.id,
@@ -272,12 +316,9 @@ impl<S: State> TransitionBuilder<S> {
         Ok(Transition(Arc::new(Inner {
             names,
             texts: Default::default(),
+            counters: Default::default(),
         })))
     }
-}
-
-fn unusable(detail: String) -> Error {
-    Error::new(ErrorKind::Schema).detail(detail)
 }
 
 impl<S> Clone for Transition<S> {

@@ -1,9 +1,13 @@
+//! Several rows, all or none.
+
 use std::fmt;
 
 use sqlx::{Connection as _, Encode, Type};
 
 use super::{Updated, Values, VersionDialect, VersionError, VersionedUpdate};
+use crate::error::{Effect, Retry};
 use crate::retry::Retryable;
+use crate::store::sql::guarded::failed;
 
 /// Why none of several rows was changed.
 #[derive(Debug)]
@@ -38,7 +42,7 @@ impl<D: VersionDialect, const N: usize> VersionedUpdate<D, N> {
     {
         let around = |error| BatchError {
             row: None,
-            error: VersionError::Database(error),
+            error: VersionError::Failed(failed::<D>(self.table(), error)),
         };
         let mut nested = conn.begin().await.map_err(around)?;
         let mut done = Vec::new();
@@ -58,6 +62,23 @@ impl<D: VersionDialect, const N: usize> VersionedUpdate<D, N> {
         }
         nested.commit().await.map_err(around)?;
         Ok(done)
+    }
+}
+
+impl BatchError {
+    /// What it means for the rows: the savepoint takes all of them back.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self.row {
+            Some(_) => Effect::None,
+            None => self.error.effect(),
+        }
+    }
+
+    /// Whether and how to repeat it.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        self.error.retry()
     }
 }
 

@@ -1,6 +1,12 @@
+//! Why a versioned update did not change its row.
+
 use std::fmt;
 
+use sqlx::error::BoxDynError;
+
+use crate::error::{Effect, Error, Retry};
 use crate::retry::Retryable;
+use crate::store::sql::guarded::{effect_of, retry_of};
 
 /// Why a versioned update did not change its row.
 #[derive(Debug)]
@@ -26,25 +32,61 @@ pub enum VersionError {
         /// How many rows were changed.
         rows: u64,
     },
-    /// The database.
+    /// The id or a value cannot be sent, or the version cannot be raised any more. Nothing was sent.
+    NotSent(BoxDynError),
+    /// The update failed: the table or the types do not fit, or the database.
+    Failed(Error),
+    /// A statement of the caller's own failed, which `?` has brought here.
     Database(sqlx::Error),
 }
 
 impl VersionError {
+    /// What it means for the update: [`Effect::None`] where nothing of it remains.
+    #[must_use]
+    pub fn effect(&self) -> Effect {
+        match self {
+            Self::Conflict { .. } | Self::NotFound | Self::Kept { .. } | Self::NotSent(_) => {
+                Effect::None
+            }
+            Self::Ambiguous { .. } => Effect::Done,
+            Self::Failed(error) => error.effect(),
+            Self::Database(error) => effect_of(error),
+        }
+    }
+
+    /// Whether and how to repeat it.
+    #[must_use]
+    pub fn retry(&self) -> Retry {
+        match self {
+            Self::Conflict {
+                actual: Some(_), ..
+            } => Retry::NewTransaction,
+            Self::Conflict { actual: None, .. }
+            | Self::NotFound
+            | Self::Kept { .. }
+            | Self::NotSent(_)
+            | Self::Ambiguous { .. } => Retry::Never,
+            Self::Failed(error) => error.retry(),
+            Self::Database(error) => retry_of(error),
+        }
+    }
+
     /// Whether the whole transaction is worth another try.
     #[must_use]
     pub fn calls_for_retry(&self) -> bool {
-        match self {
-            Self::Conflict { .. } => true,
-            Self::Database(error) => error.calls_for_retry(),
-            Self::NotFound | Self::Kept { .. } | Self::Ambiguous { .. } => false,
-        }
+        self.retry() == Retry::NewTransaction
     }
 }
 
 impl Retryable for VersionError {
     fn calls_for_retry(&self) -> bool {
         Self::calls_for_retry(self)
+    }
+}
+
+impl From<Error> for VersionError {
+    fn from(error: Error) -> Self {
+        Self::Failed(error)
     }
 }
 
@@ -78,7 +120,13 @@ impl fmt::Display for VersionError {
                 f,
                 "{rows} rows have this id and were changed: roll back, the id column is not unique"
             ),
-            Self::Database(_) => f.write_str("the database refused the versioned update"),
+            Self::NotSent(_) => f.write_str(
+                "the id or a value of the versioned update cannot be sent (nothing was sent)",
+            ),
+            Self::Failed(error) => write!(f, "the versioned update: {error}"),
+            Self::Database(_) => {
+                f.write_str("a statement in the transaction of the versioned update failed")
+            }
         }
     }
 }
@@ -86,6 +134,8 @@ impl fmt::Display for VersionError {
 impl std::error::Error for VersionError {
     fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
         match self {
+            Self::NotSent(error) => Some(&**error),
+            Self::Failed(error) => Some(error),
             Self::Database(error) => Some(error),
             _ => None,
         }

@@ -12,14 +12,14 @@
 //! [`retry_transaction`]: crate::retry::retry_transaction
 
 mod batch;
-mod dialect;
 mod error;
+mod texts;
 mod update;
 mod values;
 
 pub use batch::BatchError;
-pub use dialect::VersionDialect;
-pub(crate) use dialect::{Places, check_columns};
 pub use error::VersionError;
 pub use update::{Updated, VersionedUpdate};
 pub use values::Values;
+
+pub use crate::store::sql::Guarded as VersionDialect;

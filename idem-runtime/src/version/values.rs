@@ -1,7 +1,10 @@
+//! The new values of an update's columns.
+
 use sqlx::error::BoxDynError;
-use sqlx::{Arguments as _, Encode, Type};
+use sqlx::{Encode, Type};
 
 use super::VersionDialect;
+use crate::store::sql::guarded::Bound;
 
 /// The new values of `N` columns: a tuple of as many, `(balance,)` for one.
 #[diagnostic::on_unimplemented(
@@ -11,7 +14,7 @@ use super::VersionDialect;
 )]
 pub trait Values<'t, D: VersionDialect, const N: usize> {
     #[doc(hidden)]
-    fn bind(self, args: &mut D::Arguments) -> Result<(), BoxDynError>;
+    fn bind(self, args: &mut Bound<D>) -> Result<(), BoxDynError>;
 }
 
 macro_rules! tuples {
@@ -20,7 +23,7 @@ macro_rules! tuples {
             for ($($name,)*)
         {
             #[allow(non_snake_case, reason = "each value is named as its type parameter")]
-            fn bind(self, args: &mut D::Arguments) -> Result<(), BoxDynError> {
+            fn bind(self, args: &mut Bound<D>) -> Result<(), BoxDynError> {
                 let ($($name,)*) = self;
                 $(args.add($name)?;)*
                 Ok(())
@@ -36,7 +39,7 @@ tuples! {
 }
 
 impl<D: VersionDialect> Values<'_, D, 0> for () {
-    fn bind(self, _: &mut D::Arguments) -> Result<(), BoxDynError> {
+    fn bind(self, _: &mut Bound<D>) -> Result<(), BoxDynError> {
         Ok(())
     }
 }

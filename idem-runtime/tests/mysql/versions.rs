@@ -156,3 +156,74 @@ async fn my_02_it_does_not_matter_what_the_connection_counts() {
         conn.close().await.unwrap();
     }
 }
+
+/// To a `DATETIME` one would be added as to the number of its digits.
+#[tokio::test]
+async fn a_version_that_is_a_time_is_refused() {
+    let (db, _) = accounts().await;
+    let time = "ALTER TABLE account ADD at DATETIME NOT NULL DEFAULT '2026-12-01 00:00:00'";
+    sqlx::raw_sql(time).execute(&db.pool).await.unwrap();
+    let update = VersionedUpdate::<MySql, _>::new("account", ["cents"]).unwrap();
+    let update = update.version_column("at").unwrap();
+    let mut conn = db.pool.acquire().await.unwrap();
+    for error in [
+        update.check(&mut conn).await.unwrap_err(),
+        update
+            .apply(&mut conn, 1, 20_261_201_000_000, (70_i64,))
+            .await
+            .unwrap_err(),
+    ] {
+        let text = error.to_string();
+        assert!(
+            text.contains("`at` of `account`") && text.contains("datetime"),
+            "{text}"
+        );
+    }
+    assert_eq!(row(&db.pool).await.0, 0);
+}
+
+/// Without strict mode the largest number of a column stays as it is when one is added to it.
+#[tokio::test]
+async fn a_full_version_is_an_error_in_any_mode_of_the_session() {
+    let (db, update) = accounts().await;
+    let narrow =
+        "ALTER TABLE account MODIFY version TINYINT NOT NULL; UPDATE account SET version = 127";
+    sqlx::raw_sql(narrow).execute(&db.pool).await.unwrap();
+    let mut conn = db.pool.acquire().await.unwrap();
+    let set = sqlx::raw_sql("SET SESSION sql_mode = ''");
+    set.execute(&mut *conn).await.unwrap();
+    for cents in [1_i64, 2] {
+        let full = update.apply(&mut conn, 1, 127, (cents,)).await.unwrap_err();
+        assert_eq!(full.retry(), idem_runtime::Retry::Never, "{full}");
+        assert_eq!(full.effect(), idem_runtime::Effect::None, "{full}");
+    }
+    assert_eq!(row(&db.pool).await.0, 0);
+    let mode: String = sqlx::query_scalar("SELECT @@sql_mode")
+        .fetch_one(&mut *conn)
+        .await
+        .unwrap();
+    assert_eq!(mode, "", "the session's own mode is left alone");
+}
+
+#[tokio::test]
+async fn values_and_ids_keep_their_types_and_names_their_letters() {
+    let (db, _) = accounts().await;
+    let table = "CREATE TABLE `order` (`user` BIGINT PRIMARY KEY, `group` DOUBLE, version INT NOT NULL); \
+                 INSERT INTO `order` VALUES (1, 0, 0)";
+    sqlx::raw_sql(table).execute(&db.pool).await.unwrap();
+    let update = VersionedUpdate::<MySql, _>::new("order", ["group"]).unwrap();
+    let update = update.id_column("user").unwrap();
+    let mut conn = db.pool.acquire().await.unwrap();
+    update.check(&mut conn).await.unwrap();
+    for version in [0, 2] {
+        let whole = update.apply(&mut conn, 1_i64, version, (7_i64,)).await;
+        assert_eq!(whole.unwrap().version, version + 1);
+        let part = update.apply(&mut conn, 1_i32, version + 1, (1.5_f64,));
+        assert_eq!(part.await.unwrap().version, version + 2);
+        let group: f64 = sqlx::query_scalar("SELECT `group` FROM `order`")
+            .fetch_one(&mut *conn)
+            .await
+            .unwrap();
+        assert_eq!(group, 1.5);
+    }
+}

@@ -118,7 +118,7 @@ pub(crate) async fn run<D: SagaDialect>(
 pub(crate) async fn number<D: SagaDialect>(pool: &Pool<D>, sql: impl Into<String>) -> i64 {
     let sql = AssertSqlSafe(sql.into()).into_sql_str();
     let mut conn = pool.acquire().await.unwrap();
-    let read = D::read_version(&mut conn, &sql, D::Arguments::default()).await;
+    let read = D::read_integer(&mut conn, sql, D::Arguments::default()).await;
     read.unwrap().flatten().unwrap()
 }
 

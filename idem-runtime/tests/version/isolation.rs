@@ -48,7 +48,7 @@ async fn an_older_snapshot_is_told_to_begin_again() {
             .unwrap();
         let error = update.apply(&mut tx, 2_i64, version, (2_i64,)).await;
         let error = error.unwrap_err();
-        assert!(matches!(error, VersionError::Database(_)), "{error:?}");
+        assert!(matches!(error, VersionError::Failed(_)), "{error:?}");
         assert!(error.calls_for_retry(), "{error:?}");
     }
 }

@@ -13,7 +13,7 @@ use crate::lock::keeper::Acquired;
 use crate::lock::lane::Lanes;
 use crate::lock::run::runs;
 use crate::lock::{DEFAULT_WAIT, LockError, LockGuard, OnDrop, readable};
-use crate::store::sql::{Migration, checked_table, classify};
+use crate::store::sql::{Migration, checked_own_table, classify};
 
 /// The sequence of fencing numbers unless another one is named.
 pub const DEFAULT_SEQUENCE: &str = "idem_lock_fence";
@@ -74,7 +74,7 @@ impl AdvisoryLock {
     /// # Errors
     /// [`ErrorKind::Schema`] if it cannot be a sequence's name.
     pub fn sequence(mut self, sequence: &str) -> Result<Self, Error> {
-        checked_table(sequence)?.clone_into(&mut self.sequence);
+        checked_own_table(sequence)?.clone_into(&mut self.sequence);
         Ok(self)
     }
 

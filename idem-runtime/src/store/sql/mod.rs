@@ -9,6 +9,7 @@
 mod admin;
 mod cause;
 mod dialect;
+pub mod guarded;
 mod handle;
 pub mod lease;
 #[cfg(feature = "mysql")]
@@ -26,8 +27,9 @@ pub(crate) use admin::held_or_failed;
 pub(crate) use cause::{gives_the_transaction_up, refuses_commit};
 pub(crate) use dialect::classify;
 pub use dialect::{AtIt, Dialect, Inserted, NewRow, Row, Statements, Times, Watched};
+pub use guarded::Guarded;
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};
 pub use lease::LeasedSql;
-pub(crate) use names::{checked_name, checked_own_table, checked_table};
+pub(crate) use names::{check_columns, checked_own_table, checked_user_table, quoted};
 pub(crate) use owner_registry::Running;
 pub use schema::Migration;
