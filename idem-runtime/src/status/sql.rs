@@ -11,6 +11,7 @@ use crate::clock::Moment;
 use crate::engine::run_to_end;
 use crate::error::{Error, ErrorKind, Retry};
 use crate::key::RecordId;
+use crate::protocol::Owner;
 use crate::retention::Left;
 use crate::store::Until;
 use crate::store::sql::{
@@ -241,8 +242,18 @@ pub(super) async fn resolve_outside<D: Dialect>(
 ) -> Result<(), Error> {
     let (pool, records) = (pool.clone(), records.clone());
     run_to_end(async move {
-        let mut conn = pool.acquire().await.map_err(classify::<D>)?;
-        resolve::<D>(&mut conn, &records, id, &resolution, false).await
+        let status = look_outside(&pool, &records, id).await?;
+        let Some(owner) = left_by(&status) else {
+            return resolution.is_recorded(status);
+        };
+        // Statements that complete a row are for transactions.
+        let mut tx = D::begin(&pool).await.map_err(classify::<D>)?;
+        let done = complete::<D>(&mut tx, &records, id, owner, &resolution).await?;
+        tx.commit().await.map_err(classify::<D>)?;
+        match done {
+            true => Ok(()),
+            false => resolution.is_recorded(look_outside(&pool, &records, id).await?),
+        }
     })
     .await
 }
@@ -253,31 +264,36 @@ pub(super) async fn resolve_inside<D: Dialect>(
     id: RecordId,
     resolution: &Resolution,
 ) -> Result<(), Error> {
-    resolve::<D>(conn, records, id, resolution, true)
-        .await
-        .map_err(in_transaction)
+    let status = look_inside::<D>(conn, records, id).await?;
+    let Some(owner) = left_by(&status) else {
+        return resolution.is_recorded(status);
+    };
+    let done = complete::<D>(conn, records, id, owner, resolution).await;
+    match done.map_err(in_transaction)? {
+        true => Ok(()),
+        false => resolution.is_recorded(look_inside::<D>(conn, records, id).await?),
+    }
 }
 
-async fn resolve<D: Dialect>(
+/// The owner of a row that was left without an outcome.
+fn left_by(status: &Status<Bytes>) -> Option<Owner> {
+    match status {
+        Status::Abandoned(holder) => holder.owner,
+        _ => None,
+    }
+}
+
+/// Completes the row in the name of the owner that left it. `false`: somebody was quicker.
+async fn complete<D: Dialect>(
     conn: &mut D::Connection,
     records: &Records,
     id: RecordId,
+    owner: Owner,
     resolution: &Resolution,
-    inside: bool,
-) -> Result<(), Error> {
-    let mut status = look::<D>(conn, records, id, inside).await?;
-    if let Status::Abandoned(Holder {
-        owner: Some(owner), ..
-    }) = status
-    {
-        let (statements, times) = (records.statements::<D>(), Times::of(resolution.retention));
-        let done = D::complete(conn, statements, id, owner, &resolution.outcome, times).await;
-        if done.map_err(held_or_failed::<D>)? > 0 {
-            return Ok(());
-        }
-        status = look::<D>(conn, records, id, inside).await?;
-    }
-    resolution.is_recorded(status)
+) -> Result<bool, Error> {
+    let (statements, times) = (records.statements::<D>(), Times::of(resolution.retention));
+    let rows = D::complete(conn, statements, id, owner, &resolution.outcome, times).await;
+    Ok(rows.map_err(held_or_failed::<D>)? > 0)
 }
 
 /// After a failed statement nothing more can be done in the caller's transaction.

@@ -95,13 +95,13 @@ impl Records {
     }
 }
 
-/// An error of a statement that forgets.
+/// An error of a statement that forgets or resolves.
 pub(crate) fn held_or_failed<D: Dialect>(error: sqlx::Error) -> Error {
     if !D::is_held(&error) {
         return classify::<D>(error);
     }
     Error::new(ErrorKind::InProgress)
-        .detail("an open transaction has run or replayed the call; nothing was forgotten")
+        .detail("an open transaction has run or replayed the call; nothing was changed")
         .effect_is(Effect::None)
         .caused_by(error)
 }
