@@ -23,11 +23,13 @@ pub use idem_runtime::store::memory::MemoryStore;
 #[doc(hidden)]
 pub use idem_runtime::__private;
 
-/// The pages under `docs/guide` whose code is compiled and run with the other examples.
+/// The pages whose code is compiled and run with the other examples.
 #[cfg(all(doctest, feature = "full"))]
 mod guide {
     #[doc = include_str!("../docs/guide/batch.md")]
     struct Batch;
+    #[doc = include_str!("../docs/guarantees.md")]
+    struct Guarantees;
     #[doc = include_str!("../docs/guide/lock.md")]
     struct Lock;
     #[doc = include_str!("../docs/guide/optimistic-lock.md")]

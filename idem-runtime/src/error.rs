@@ -26,6 +26,7 @@ struct Inner {
     shows_key: bool,
     id: Option<RecordId>,
     detail: Option<String>,
+    cause: Option<String>,
     retry_after: Option<Duration>,
     effect: Option<Effect>,
     retry: Option<Retry>,
@@ -58,14 +59,15 @@ pub enum ErrorKind {
     Reentrant,
     /// The database has ended, or will not commit, the transaction: run the whole transaction again.
     RetryTransaction,
-    /// The transaction was ended or replaced while the body ran.
+    /// The transaction was ended, replaced or aborted before the call was recorded: by a `COMMIT` or a
+    /// `ROLLBACK` of the caller's or the body's own, or by an error that the body did not pass on.
     TransactionEnded,
     /// A store could not be reached or did not answer in time.
     StoreUnavailable,
     /// The store refuses what the call asks of it, and will refuse it again: a missing right, a
-    /// read-only server, a row-level policy, a value of the wrong type.
+    /// row-level policy, a read-only file, a value that is too large for it.
     StoreRefused,
-    /// The store has no room for the call: its lock table, its disk, its memory, its packet size.
+    /// The store has no room for the call: its lock table, its disk, its memory, its connections.
     StoreExhausted,
     /// The database refused the commit, because of a constraint of the caller's own schema.
     CommitRefused,
@@ -122,7 +124,8 @@ pub enum Effect {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Retry {
-    /// Repeat in the same transaction, or without one, after the given time if there is one.
+    /// Repeat the call after the given time, if there is one. After [`ErrorKind::InProgress`] the
+    /// transaction that it was made in is intact and may be used; after any other kind use a new one.
     Later(Option<Duration>),
     /// Roll the transaction back and run all of it again.
     NewTransaction,
@@ -141,6 +144,7 @@ impl Error {
             shows_key: false,
             id: None,
             detail: None,
+            cause: None,
             retry_after: None,
             effect: None,
             retry: None,
@@ -153,6 +157,20 @@ impl Error {
     #[must_use]
     pub fn detail(mut self, detail: impl Into<String>) -> Self {
         self.0.detail = Some(detail.into());
+        self
+    }
+
+    /// Says in a few words why the store failed; beside the detail, and without any payload.
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn because(mut self, cause: String) -> Self {
+        self.0.cause = Some(cause);
+        self
+    }
+
+    /// The same occurrence, seen as something else.
+    #[cfg(feature = "_sqlx")]
+    pub(crate) fn of_kind(mut self, kind: ErrorKind) -> Self {
+        self.0.kind = kind;
         self
     }
 
@@ -387,7 +405,8 @@ impl ErrorKind {
             ),
             Self::InvalidLease => (
                 "the lease is not valid",
-                "nothing ran; use at least a millisecond of the time that is left",
+                "nothing ran; use at least a millisecond and at most 36500 days; a deadline must lie \
+                 ahead",
             ),
             Self::KeyMismatch => (
                 "the call has another key than its batch was told",
@@ -403,7 +422,8 @@ impl ErrorKind {
             ),
             Self::FingerprintMismatch => (
                 "the key is known with another payload",
-                "nothing ran here; a new intent needs a new key",
+                "nothing ran here; a new intent needs a new key. Where the difference does not \
+                 matter, choose the payload with `fingerprint(..)`",
             ),
             Self::Reentrant => (
                 "the function called itself with its own key",
@@ -414,8 +434,9 @@ impl ErrorKind {
                 "nothing remains of it; roll back and run the whole transaction again",
             ),
             Self::TransactionEnded => (
-                "the transaction ended, or was aborted, while the body ran",
-                "the outcome is not recorded; do not end the transaction inside the body",
+                "the transaction ended, or was aborted, before the call was recorded",
+                "the outcome is not recorded; roll back, pass database errors on, and leave the end \
+                 of the transaction to its owner",
             ),
             Self::StoreUnavailable => (
                 "the store could not be used",
@@ -491,7 +512,7 @@ impl ErrorKind {
                 "nothing ran; ask for an earlier step of the saga, by its name",
             ),
             Self::UnknownState => (
-                "the row holds a text that is no state of its machine",
+                "the row holds a text that is not a state of its machine",
                 "nothing was changed; run a version that knows the state, or repair the row",
             ),
             Self::StateNotChanged => (
@@ -522,6 +543,9 @@ impl fmt::Display for Error {
         if let Some(detail) = &self.0.detail {
             write!(f, ": {detail}")?;
         }
+        if let Some(cause) = &self.0.cause {
+            write!(f, ": {cause}")?;
+        }
         let effect = match self.effect() {
             Effect::None => "none",
             Effect::Done => "done",
@@ -539,6 +563,7 @@ impl fmt::Debug for Error {
             .field("key", &self.shown_key())
             .field("id", &self.0.id)
             .field("detail", &self.0.detail)
+            .field("cause", &self.0.cause)
             .field("effect", &self.effect())
             .field("retry", &self.retry())
             .field("source", &self.0.source)
@@ -554,3 +579,6 @@ impl StdError for Error {
             .map(|source| source as &(dyn StdError + 'static))
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -47,7 +47,7 @@ async fn a_poisoned_transaction_is_not_taken_for_a_success() {
     for _ in 0..2 {
         let answer = recorded(&pool, order(1), &body, End::Poisoned).await;
         let error = answer.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::RetryTransaction);
+        assert_eq!(error.kind(), ErrorKind::TransactionEnded);
         assert_eq!(error.effect(), Effect::None);
     }
     assert_eq!(effects(&pool, 1).await, 0);

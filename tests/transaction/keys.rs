@@ -205,7 +205,9 @@ async fn pg_03_the_servers_language_does_not_matter() {
         ("57014", ErrorKind::RetryTransaction),
         ("42P01", ErrorKind::Schema),
         ("42703", ErrorKind::Schema),
-        ("53100", ErrorKind::StoreUnavailable),
+        ("53100", ErrorKind::StoreExhausted),
+        ("42501", ErrorKind::StoreRefused),
+        ("22P05", ErrorKind::StoreRefused),
         ("57P01", ErrorKind::StoreUnavailable),
     ];
     for (code, expected) in kinds {

@@ -10,6 +10,7 @@
 #[macro_use]
 mod fixture;
 
+mod again;
 mod body;
 mod caller;
 mod circles;
@@ -21,6 +22,7 @@ mod levels;
 mod network;
 mod records;
 mod reentrance;
+mod refusals;
 mod retention;
 mod status;
 mod storm;

@@ -220,7 +220,7 @@ async fn a_savepoint_saves_the_outer_transaction_from_a_poisoned_call() {
     let mut inner = tx.begin().await.unwrap();
     assert_eq!(
         kind(poisons(&mut inner, "one").await),
-        ErrorKind::RetryTransaction
+        ErrorKind::TransactionEnded
     );
     inner.rollback().await.unwrap();
     pay::<Pg>(&mut tx, "one", 100, &Probe::new()).await.unwrap();

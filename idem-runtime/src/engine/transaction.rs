@@ -8,11 +8,14 @@ use tokio::time::Instant;
 
 use super::backoff::Backoff;
 use super::{Access, Driver, InTransaction, Replay, Run, Settlement, Step, call_path};
-use crate::error::{Effect, Error, ErrorKind, Retry};
+use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::{Call, InProgress};
 use crate::outcome;
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, Inserted, NewRow, OnTx, Records, Row, Running, Times, classify};
+use crate::store::sql::{
+    Dialect, Inserted, NewRow, OnTx, Records, Row, Running, Times, classify, in_transaction,
+    table_is_gone,
+};
 
 /// A call whose row stands unfinished in a transaction.
 #[derive(Debug)]
@@ -295,11 +298,7 @@ pub(super) async fn settle<D: Dialect>(
             match done {
                 // The body's own final error says more, and goes with a transaction that cannot be
                 // committed.
-                Err(error)
-                    if outcome::is_err(&outcome) && error.kind() != ErrorKind::TransactionEnded =>
-                {
-                    Ok(())
-                }
+                Err(error) if outcome::is_err(&outcome) && error.effect() == Effect::None => Ok(()),
                 done => done.map_err(in_transaction),
             }
         }
@@ -313,13 +312,10 @@ pub(super) async fn settle<D: Dialect>(
     }
 }
 
-/// After a failed statement nothing more can be done in the caller's transaction.
-fn in_transaction(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::StoreUnavailable => error.retry_is(Retry::NewTransaction),
-        _ => error,
-    }
-}
+const NO_ROW: &str = "the reservation is not found after the body: the body ended the transaction, \
+     rolled back to a savepoint from before the call, or changed `search_path`";
+const NO_TABLE: &str = "the record table is not found after the body: the body changed `search_path` \
+     or the current database; name the table with its schema (`Records::in_table`)";
 
 /// The last statement of the protocol. It must touch our row: if it does not, the body ended,
 /// replaced or poisoned the transaction, and a commit would prove nothing.
@@ -334,7 +330,14 @@ pub(super) async fn complete<D: Dialect>(
     let times = Times::of(call.retention());
     match D::complete(conn, statements, call.id(), owner, outcome, times).await {
         Ok(1) => Ok(()),
-        Ok(_) => Err(call.error(ErrorKind::TransactionEnded)),
-        Err(error) => Err(call.name(classify::<D>(error)).effect_is(Effect::None)),
+        Ok(_) => Err(call.error(ErrorKind::TransactionEnded).detail(NO_ROW)),
+        Err(error) => {
+            let elsewhere = table_is_gone::<D>(&error);
+            let mut error = classify::<D>(error).effect_is(Effect::None);
+            if elsewhere {
+                error = error.of_kind(ErrorKind::TransactionEnded).detail(NO_TABLE);
+            }
+            Err(call.name(error))
+        }
     }
 }

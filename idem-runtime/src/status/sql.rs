@@ -9,14 +9,14 @@ use super::ask::{Resolution, in_nobodys_hands};
 use super::{Asked, Gone, Holder, Status};
 use crate::clock::Moment;
 use crate::engine::run_to_end;
-use crate::error::{Error, ErrorKind, Retry};
+use crate::error::Error;
 use crate::key::RecordId;
 use crate::protocol::Owner;
 use crate::retention::Left;
 use crate::store::Until;
 use crate::store::sql::{
     AtIt, Dialect, OnTx, OwnPool as _, PoolWith, Records, Row, Running, Statements, Times,
-    classify, held_or_failed,
+    classify, held_or_failed, in_transaction,
 };
 
 impl<D: Dialect> Asked for &Pool<D> {
@@ -294,12 +294,4 @@ async fn complete<D: Dialect>(
     let (statements, times) = (records.statements::<D>(), Times::of(resolution.retention));
     let rows = D::complete(conn, statements, id, owner, &resolution.outcome, times).await;
     Ok(rows.map_err(held_or_failed::<D>)? > 0)
-}
-
-/// After a failed statement nothing more can be done in the caller's transaction.
-fn in_transaction(error: Error) -> Error {
-    match error.kind() {
-        ErrorKind::StoreUnavailable => error.retry_is(Retry::NewTransaction),
-        _ => error,
-    }
 }

@@ -271,9 +271,9 @@ pub(super) async fn transaction<D: SagaDialect>(
 pub(super) fn failed<D: SagaDialect>(error: sqlx::Error) -> Error {
     let error = classify::<D>(error);
     match error.kind() {
-        ErrorKind::RetryTransaction => Error::new(ErrorKind::StoreUnavailable)
-            .detail("the database gave the transaction up again and again")
-            .caused_by(error),
+        ErrorKind::RetryTransaction => error
+            .of_kind(ErrorKind::StoreUnavailable)
+            .detail("the database gave the transaction up again and again"),
         _ => error,
     }
 }

@@ -18,6 +18,7 @@ mod keys;
 mod lost;
 mod marked;
 mod on_mysql;
+mod refusals;
 mod schema;
 mod service;
 mod status;

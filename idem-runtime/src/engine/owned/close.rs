@@ -17,7 +17,7 @@ use crate::engine::{Contract, Driven, Ending, Settlement, Step, too_large};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::observe::Answered;
 use crate::operation::Call;
-use crate::store::sql::{Dialect, Records, Running};
+use crate::store::sql::{Dialect, Records, Running, was_given_up as database_gave_up};
 
 /// What [`close_or_again`] did.
 #[derive(Debug)]
@@ -237,19 +237,16 @@ where
 
 /// Whether the body's error comes from the database giving the transaction up.
 fn was_given_up<T, E, D: Dialect>(contract: &Contract<T, E>, error: &E) -> bool {
-    let by_code = |error: &dyn DatabaseError| {
-        D::code(error).is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
-    };
     contract.causes(error).any(|cause| {
         if let Some(error) = cause.downcast_ref::<Error>() {
             return error.kind() == ErrorKind::RetryTransaction;
         }
         // A transparent wrapper shows the cause of sqlx's error and not that error itself.
         if let Some(error) = cause.downcast_ref::<Box<dyn DatabaseError>>() {
-            return by_code(&**error);
+            return database_gave_up::<D>(&**error);
         }
         match cause.downcast_ref::<sqlx::Error>() {
-            Some(sqlx::Error::Database(error)) => by_code(&**error),
+            Some(sqlx::Error::Database(error)) => database_gave_up::<D>(&**error),
             _ => false,
         }
     })

@@ -12,7 +12,9 @@ use crate::engine::transaction::{self, Look, look};
 use crate::error::{Effect, Error, ErrorKind};
 use crate::operation::Call;
 use crate::protocol::Owner;
-use crate::store::sql::{Dialect, Inserted, NewRow, Records, Running, classify, refuses_commit};
+use crate::store::sql::{
+    Dialect, Inserted, NewRow, Records, Running, classify, describe, refuses_commit,
+};
 
 /// How long a commit whose answer was lost is asked after.
 const ASKING: Duration = Duration::from_secs(10);
@@ -44,17 +46,12 @@ pub(super) async fn commit<D: Dialect>(
 /// The database itself has refused the commit: a lost race may be run again, a constraint of the
 /// application's (or its trigger) refuses the same again.
 fn refused<D: Dialect>(error: sqlx::Error) -> Error {
-    let database = error.as_database_error();
-    let code = database.and_then(D::code).unwrap_or_default();
-    if D::kind_of_code(&code) == ErrorKind::RetryTransaction {
+    let described = describe::<D>(&error);
+    if described.kind == ErrorKind::RetryTransaction {
         return classify::<D>(error).effect_is(Effect::None);
     }
-    let mut detail = format!("the database refused the commit with the code {code}");
-    if let Some(constraint) = database.and_then(|error| error.constraint()) {
-        detail.push_str(&format!(", constraint `{constraint}`"));
-    }
     Error::new(ErrorKind::CommitRefused)
-        .detail(detail)
+        .because(described.text)
         .caused_by(error)
 }
 

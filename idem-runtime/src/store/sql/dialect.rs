@@ -7,8 +7,9 @@ use bytes::Bytes;
 use sqlx::error::DatabaseError;
 use sqlx::{Database, Pool, SqlStr, Transaction};
 
+use super::cause::Meaning;
+pub(crate) use super::cause::classify;
 use crate::clock::Moment;
-use crate::error::{Effect, Error, ErrorKind};
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::operation::Call;
@@ -408,46 +409,19 @@ pub trait Dialect: Watched + SchemaDialect + sealed::Sealed {
     #[doc(hidden)]
     fn code(error: &dyn DatabaseError) -> Option<Cow<'_, str>>;
 
-    /// What a code of the database's own means; by code, never by text.
+    /// What such a code is called.
     #[doc(hidden)]
-    fn kind_of_code(code: &str) -> ErrorKind;
+    const CODE: &'static str;
 
-    /// Whether a commit that is answered with this code has certainly not happened. Codes of a
-    /// lost connection, a failing system or a server that goes down say nothing about it, and may
-    /// come from a pooler.
+    /// What a code means; by code, never by text.
+    #[doc(hidden)]
+    fn meaning(code: &str) -> Meaning;
+
+    /// Whether a commit that is answered with this code has certainly not happened.
     #[doc(hidden)]
     fn refuses_commit(code: &str) -> bool;
 }
 
 pub(crate) mod sealed {
     pub trait Sealed {}
-}
-
-/// An error of one of the framework's own statements.
-pub(crate) fn classify<D: Dialect>(error: sqlx::Error) -> Error {
-    let kind = match &error {
-        sqlx::Error::Database(database) => {
-            D::code(&**database).map_or(ErrorKind::StoreUnavailable, |code| D::kind_of_code(&code))
-        }
-        sqlx::Error::ColumnDecode { .. }
-        | sqlx::Error::ColumnNotFound(_)
-        | sqlx::Error::Decode(_) => ErrorKind::Schema,
-        _ => ErrorKind::StoreUnavailable,
-    };
-    let mut out = Error::new(kind);
-    if kind == ErrorKind::Schema {
-        out = out.detail("the record table is missing or has other columns");
-    }
-    if kind == ErrorKind::TransactionEnded {
-        out = out
-            .detail(
-                "it had ended before this call: a deadlock, a COMMIT, or a statement that commits",
-            )
-            .effect_is(Effect::None);
-    }
-    if kind == ErrorKind::StoreUnavailable {
-        // The transaction goes with its connection, or is rolled back by its owner.
-        out = out.effect_is(Effect::None);
-    }
-    out.caused_by(error)
 }

@@ -24,8 +24,11 @@ pub mod sqlite;
 
 pub use admin::Completed;
 pub(crate) use admin::held_or_failed;
-pub(crate) use cause::{gives_the_transaction_up, refuses_commit};
-pub(crate) use dialect::classify;
+pub use cause::Meaning;
+pub(crate) use cause::{
+    classify, describe, gives_the_transaction_up, in_transaction, refuses_commit, table_is_gone,
+    was_given_up,
+};
 pub use dialect::{AtIt, Dialect, Inserted, NewRow, Row, Statements, Times, Watched};
 pub use guarded::Guarded;
 pub use handle::{Asked, Fill, OnTx, OwnPool, PoolWith, Records};

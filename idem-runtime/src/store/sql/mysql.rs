@@ -33,6 +33,7 @@
 //!
 //! See `docs/protocol.md`.
 
+mod codes;
 mod dropped;
 mod reserve;
 pub(crate) mod setup;
@@ -48,6 +49,7 @@ use sqlx::error::DatabaseError;
 use sqlx::mysql::{MySql, MySqlDatabaseError, MySqlRow};
 use sqlx::{AssertSqlSafe, MySqlConnection, Pool, Row as _, SqlStr, Transaction};
 
+use super::cause::Meaning;
 use super::dialect::{
     Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
     tombstone_hex,
@@ -56,6 +58,7 @@ use super::dialect::{
 use super::handle::Records;
 use super::schema::statement;
 use crate::clock::Moment;
+#[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
@@ -329,23 +332,14 @@ impl Dialect for MySql {
         Some(Cow::Owned(error.number().to_string()))
     }
 
-    fn kind_of_code(code: &str) -> ErrorKind {
-        match code.parse() {
-            // The server has ended the transaction: deadlock, changed record, rolled back at commit.
-            Ok(1213 | 1020 | 1180 | 1614 | 3101) => ErrorKind::RetryTransaction,
-            // It has ended the statement: lock wait, interrupted, too slow.
-            Ok(LOCK_WAIT | LOCK_NOWAIT | 1317 | 1969 | 3024) => ErrorKind::RetryTransaction,
-            // NULL for a moment: there was no transaction.
-            Ok(1048) => ErrorKind::TransactionEnded,
-            // No such database, column, table, index; no default; does not fit; wrong type.
-            Ok(1049 | 1054 | 1146 | 1176 | 1364 | 1406 | 1366) => ErrorKind::Schema,
-            _ => ErrorKind::StoreUnavailable,
-        }
+    const CODE: &'static str = "error";
+
+    fn meaning(code: &str) -> Meaning {
+        codes::meaning(code)
     }
 
     fn refuses_commit(code: &str) -> bool {
-        // Deadlock (a cluster answers with it too), changed record, lock wait, rolled back by a group.
-        matches!(code.parse(), Ok(1213 | 1020 | LOCK_WAIT | 3101))
+        codes::refuses_commit(code)
     }
 }
 
@@ -397,20 +391,6 @@ fn from_row(row: &MySqlRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn my_03_kinds_are_told_by_number() {
-        for code in ["1213", "1020", "1205", "3572", "1317"] {
-            assert_eq!(
-                MySql::kind_of_code(code),
-                ErrorKind::RetryTransaction,
-                "{code}"
-            );
-        }
-        assert_eq!(MySql::kind_of_code("1146"), ErrorKind::Schema);
-        assert_eq!(MySql::kind_of_code("1048"), ErrorKind::TransactionEnded);
-        assert_eq!(MySql::kind_of_code("1062"), ErrorKind::StoreUnavailable);
-    }
 
     #[test]
     fn my_05_nothing_is_ignored_and_no_count_decides() {

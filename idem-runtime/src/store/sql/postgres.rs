@@ -5,6 +5,7 @@
 //! waits inside the database, where two transactions that wait for each other are found.
 //! See `docs/protocol.md`.
 
+mod codes;
 pub(crate) mod setup;
 mod waiting;
 mod watched;
@@ -19,13 +20,13 @@ use sqlx::postgres::{PgDatabaseError, PgRow, Postgres};
 use sqlx::{PgConnection, Pool, Row as _, SqlStr, Transaction, ValueRef as _};
 use uuid::Uuid;
 
+use super::cause::Meaning;
 use super::dialect::{
     Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
     tombstone_hex,
 };
 use super::schema::statement;
 use crate::clock::Moment;
-use crate::error::ErrorKind;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
 use crate::protocol::Owner;
@@ -267,24 +268,14 @@ impl Dialect for Postgres {
         error.code()
     }
 
-    fn kind_of_code(code: &str) -> ErrorKind {
-        match code {
-            // serialization_failure, deadlock_detected, in_failed_sql_transaction,
-            // lock_not_available, query_canceled, idle-in-transaction timeouts: the transaction
-            // is aborted whatever the reason.
-            "40001" | "40P01" | "25P02" | "55P03" | "57014" | "25P03" | "25P04" => {
-                ErrorKind::RetryTransaction
-            }
-            // undefined_table, undefined_column, datatype_mismatch, invalid_schema_name
-            "42P01" | "42703" | "42804" | "3F000" => ErrorKind::Schema,
-            _ => ErrorKind::StoreUnavailable,
-        }
+    const CODE: &'static str = "SQLSTATE";
+
+    fn meaning(code: &str) -> Meaning {
+        codes::meaning(code)
     }
 
     fn refuses_commit(code: &str) -> bool {
-        // connection, insufficient resources, operator (but for a cancelled query), system, internal
-        let unsure = ["08", "53", "57", "58", "XX"];
-        code == "57014" || !unsure.iter().any(|class| code.starts_with(class))
+        codes::refuses_commit(code)
     }
 }
 
@@ -374,27 +365,4 @@ pub(super) fn micros(row: &PgRow, column: usize) -> Result<Option<i64>, sqlx::Er
         .map(i64::from_be_bytes)
         .map_err(|e| sqlx::Error::Decode(Box::new(e)))?;
     Ok(Some(micros.saturating_add(Y2K)))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn pg_03_kinds_are_told_by_code() {
-        assert_eq!(Postgres::kind_of_code("40001"), ErrorKind::RetryTransaction);
-        assert_eq!(Postgres::kind_of_code("40P01"), ErrorKind::RetryTransaction);
-        assert_eq!(Postgres::kind_of_code("42P01"), ErrorKind::Schema);
-        assert_eq!(Postgres::kind_of_code("23505"), ErrorKind::StoreUnavailable);
-    }
-
-    #[test]
-    fn only_an_error_of_the_commit_itself_refuses_it() {
-        for code in ["23505", "40001", "P0001", "57014"] {
-            assert!(Postgres::refuses_commit(code), "{code}");
-        }
-        for code in ["08006", "08P01", "57P01", "58030", "53100", "XX000"] {
-            assert!(!Postgres::refuses_commit(code), "{code}");
-        }
-    }
 }

@@ -4,8 +4,9 @@
 //! transactions that will call an idempotent function with `BEGIN IMMEDIATE`
 //! (`pool.begin_with("BEGIN IMMEDIATE")`) and set a `busy_timeout`. A transaction that has read
 //! before it writes cannot be repaired once another one has committed: it gets
-//! [`ErrorKind::RetryTransaction`] at once. `foreign_keys` must stay on, as sqlx sets it.
+//! [`RetryTransaction`](crate::ErrorKind::RetryTransaction) at once. `foreign_keys` must stay on, as sqlx sets it.
 
+mod codes;
 pub(crate) mod setup;
 mod watched;
 
@@ -20,12 +21,14 @@ use sqlx::{
     Connection as _, Pool, Row as _, SqlSafeStr as _, SqlStr, SqliteConnection, Transaction,
 };
 
+use super::cause::Meaning;
 use super::dialect::{
     Dialect, ENDS, Inserted, NewRow, Row, Statements, TimeLeft, Times, sealed::Sealed,
     tombstone_hex,
 };
 use super::schema::statement;
 use crate::clock::Moment;
+#[cfg(doc)]
 use crate::error::ErrorKind;
 use crate::fingerprint::Fingerprint;
 use crate::key::RecordId;
@@ -228,18 +231,14 @@ impl Dialect for Sqlite {
         error.code()
     }
 
-    fn kind_of_code(code: &str) -> ErrorKind {
-        // The low byte is the primary code: 5 busy, 6 locked, 1 no such table or column.
-        match code.parse::<u32>().map(|code| code & 0xff) {
-            Ok(5 | 6) => ErrorKind::RetryTransaction,
-            Ok(1) => ErrorKind::Schema,
-            _ => ErrorKind::StoreUnavailable,
-        }
+    const CODE: &'static str = "code";
+
+    fn meaning(code: &str) -> Meaning {
+        codes::meaning(code)
     }
 
     fn refuses_commit(code: &str) -> bool {
-        // busy, locked, constraint; a disk that is full or fails says nothing.
-        matches!(code.parse::<u32>().map(|code| code & 0xff), Ok(5 | 6 | 19))
+        codes::refuses_commit(code)
     }
 }
 
@@ -287,21 +286,4 @@ fn from_row(row: &SqliteRow, asked_at: Instant) -> Result<Row, sqlx::Error> {
         // of other processes are committed.
         committed: !owner.is_of_this_process(),
     })
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn sl_01_busy_in_all_its_forms_means_a_new_transaction() {
-        for code in ["5", "6", "261", "517", "773", "262"] {
-            assert_eq!(
-                Sqlite::kind_of_code(code),
-                ErrorKind::RetryTransaction,
-                "{code}"
-            );
-        }
-        assert_eq!(Sqlite::kind_of_code("787"), ErrorKind::StoreUnavailable);
-    }
 }

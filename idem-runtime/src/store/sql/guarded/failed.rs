@@ -5,6 +5,7 @@ use sqlx::error::ErrorKind as Violated;
 use super::Guarded;
 use crate::error::{Effect, Error, ErrorKind, Retry};
 use crate::retry::Retryable as _;
+use crate::store::sql::describe;
 
 /// What a failed statement means. `table` is as the application named it.
 pub(crate) fn failed<D: Guarded>(table: &str, error: sqlx::Error) -> Error {
@@ -19,7 +20,7 @@ pub(crate) fn failed<D: Guarded>(table: &str, error: sqlx::Error) -> Error {
                     | Violated::NotNullViolation
                     | Violated::CheckViolation
             );
-            let kind = code.as_deref().map(D::kind_of_code);
+            let kind = code.as_deref().map(|code| D::meaning(code).kind);
             match (kind, code) {
                 _ if constraint => (
                     ErrorKind::StateNotChanged,
@@ -44,7 +45,9 @@ pub(crate) fn failed<D: Guarded>(table: &str, error: sqlx::Error) -> Error {
         ),
         _ => (ErrorKind::StoreUnavailable, String::new()),
     };
-    let mut out = Error::new(kind).effect_is(effect);
+    let mut out = Error::new(kind)
+        .because(describe::<D>(&error).text)
+        .effect_is(effect);
     if !detail.is_empty() {
         out = out.detail(detail);
     }

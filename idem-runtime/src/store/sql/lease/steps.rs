@@ -130,17 +130,17 @@ fn decision(request: &Request<'_>, row: &LeaseRow) -> Decision {
 fn failed<D: LeaseDialect>(error: sqlx::Error) -> Error {
     let error = classify::<D>(error);
     match error.kind() {
-        ErrorKind::RetryTransaction => Error::new(ErrorKind::StoreUnavailable)
-            .detail("the database gave the statement up again and again")
-            .caused_by(error),
+        ErrorKind::RetryTransaction => error
+            .of_kind(ErrorKind::StoreUnavailable)
+            .detail("the database gave the statement up again and again"),
         _ => error,
     }
 }
 
 /// Whether the database gave the statement up: nothing of it was done.
 fn was_given_up<D: LeaseDialect>(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(D::code);
-    code.is_some_and(|code| D::kind_of_code(&code) == ErrorKind::RetryTransaction)
+    let error = error.as_database_error();
+    error.is_some_and(crate::store::sql::was_given_up::<D>)
 }
 
 /// Whether the connection was lost: whether the statement was done is not known.

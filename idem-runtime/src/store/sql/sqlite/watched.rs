@@ -7,9 +7,9 @@ use sqlx::{AssertSqlSafe, Row as _, SqlStr, SqliteConnection};
 
 use super::from_row;
 use crate::clock::Moment;
-use crate::error::ErrorKind;
 use crate::key::RecordId;
-use crate::store::sql::dialect::{AtIt, Dialect, Row, Watched};
+use crate::store::sql::dialect::{AtIt, Row, Watched};
+use crate::store::sql::was_given_up;
 
 impl Watched for Sqlite {
     const TELLS_RECORDS: bool = false;
@@ -79,6 +79,6 @@ impl Watched for Sqlite {
 }
 
 fn is_busy(error: &sqlx::Error) -> bool {
-    let code = error.as_database_error().and_then(|error| error.code());
-    code.is_some_and(|code| Sqlite::kind_of_code(&code) == ErrorKind::RetryTransaction)
+    let error = error.as_database_error();
+    error.is_some_and(was_given_up::<Sqlite>)
 }
