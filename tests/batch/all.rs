@@ -213,12 +213,9 @@ async fn an_item_whose_call_has_another_key_is_refused() {
     assert_eq!(self::item(answer).2.kind(), ErrorKind::KeyMismatch);
     // The companion of another function.
     let answer = batch
-        .all(
-            &fresh.pool,
-            &list,
-            |item| other_call(item),
-            |mut tx, item| async move { pay_in(&mut tx, item, world).await },
-        )
+        .all(&fresh.pool, &list, other_call, |mut tx, item| async move {
+            pay_in(&mut tx, item, world).await
+        })
         .await;
     assert_eq!(self::item(answer).2.kind(), ErrorKind::KeyMismatch);
     assert_eq!(world.runs(), 0);

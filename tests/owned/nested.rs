@@ -84,6 +84,7 @@ async fn around(
     no: u64,
     other: Option<(u64, &tokio::sync::Barrier)>,
 ) -> Result<u64, Failure> {
+    let _ = tx;
     let Some((other, met)) = other else {
         return Ok(no);
     };

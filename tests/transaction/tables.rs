@@ -5,7 +5,7 @@ use sqlx::{AssertSqlSafe, PgTransaction};
 
 use crate::fixture::{Failure, Pg, World, kind};
 
-#[idempotent(key = "{id}", ttl = "1h", reject, store = "tx", scope = "test.tenant", companion = call)]
+#[idempotent(key = "{id}", ttl = "1h", reject, store = "tx", scope = "test.tenant", shared_scope, companion = call)]
 async fn here(tx: &mut PgTransaction<'_>, id: u8) -> Result<String, Failure> {
     write(tx).await
 }
@@ -15,7 +15,8 @@ async fn here(tx: &mut PgTransaction<'_>, id: u8) -> Result<String, Failure> {
     ttl = "1h",
     reject,
     store = "records.on(tx)",
-    scope = "test.tenant"
+    scope = "test.tenant",
+    shared_scope
 )]
 async fn there(records: &Records, tx: &mut PgTransaction<'_>, id: u8) -> Result<String, Failure> {
     write(tx).await

@@ -1,3 +1,5 @@
+//! What a function answers, and which of its errors are final.
+
 use std::error::Error as StdError;
 use std::fmt;
 use std::sync::OnceLock;
@@ -32,9 +34,12 @@ pub struct Contract<T, E> {
 
 type Equality<T> = fn(&T, &T) -> bool;
 
+/// Encodes a final error, as [`Encode`] does a value.
+type EncodeError<E> = fn(&E, CodecId, u32) -> Result<(Bytes, E), Error>;
+
 struct Recording<E> {
     is_final: fn(&E) -> bool,
-    encode: fn(&E, CodecId, u32) -> Result<(Bytes, E), Error>,
+    encode: EncodeError<E>,
     decode: fn(&[u8], u32) -> Result<E, Error>,
 }
 
