@@ -245,6 +245,11 @@ impl Error {
         self
     }
 
+    pub(crate) fn carrying_nothing(mut self) -> Self {
+        self.0.unrecorded = None;
+        self
+    }
+
     /// What [`Error::detail`] added.
     pub(crate) fn detail_text(&self) -> &str {
         self.0.detail.as_deref().unwrap_or_default()

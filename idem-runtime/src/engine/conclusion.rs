@@ -82,7 +82,11 @@ fn marked<T, E, R: Run>(
             Some(Settlement::Complete(marker)),
             Verdict::Refusal(error.effect_is(effect)),
         ),
-        None => (None, Verdict::Refusal(error.effect_is(Effect::None))),
+        // The value goes with the effect.
+        None => {
+            let error = error.effect_is(Effect::None).carrying_nothing();
+            (None, Verdict::Refusal(error))
+        }
     }
 }
 
