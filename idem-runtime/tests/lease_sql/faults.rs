@@ -27,6 +27,7 @@ on_each! {
     a_call_that_never_ran_is_not_held
     a_database_that_is_down_runs_nothing
     no_connection_to_spare_runs_nothing
+    bodies_that_hold_the_whole_pool_keep_their_leases
     the_level_of_isolation_does_not_matter
 }
 
@@ -198,6 +199,40 @@ async fn no_connection_to_spare_runs_nothing<R: Remote>() {
 }
 
 /// How many statements about the table there were.
+/// Bodies that hold every connection of the store's pool, for longer than their leases.
+async fn bodies_that_hold_the_whole_pool_keep_their_leases<R: Remote>() {
+    let database = R::fresh().await;
+    let options = PoolOptions::new().max_connections(3);
+    let pool = database.pool_of(options).await;
+    let store = LeasedSql::new(pool.clone());
+    let all_hold = std::sync::Arc::new(tokio::sync::Barrier::new(3));
+    let calls = (0..3_u64).map(|no| {
+        let (store, pool) = (store.clone(), pool.clone());
+        let all_hold = std::sync::Arc::clone(&all_hold);
+        tokio::spawn(async move {
+            let key = no.to_string();
+            call(&store, &REJECTING, &key, || async move {
+                // Held for three leases, after every reservation has been made.
+                tokio::time::sleep(Duration::from_millis(200)).await;
+                let held = pool.acquire().await.unwrap();
+                all_hold.wait().await;
+                tokio::time::sleep(Duration::from_secs(3)).await;
+                drop(held);
+                Ok(no)
+            })
+            .await
+        })
+    });
+    for (no, call) in (0..).zip(calls.collect::<Vec<_>>()) {
+        assert_eq!(call.await.unwrap().unwrap(), no);
+    }
+    for no in 0..3_u64 {
+        let key = no.to_string();
+        let again = call(&store, &REJECTING, &key, || async { Ok(99) }).await;
+        assert_eq!(again.unwrap(), no);
+    }
+}
+
 fn about(proxy: &Proxy) -> usize {
     let all = proxy.statements();
     all.iter()

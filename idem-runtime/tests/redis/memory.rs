@@ -47,7 +47,7 @@ async fn a_full_server_refuses_new_calls_and_records_running_ones() {
         .unwrap_err();
     assert_eq!(
         (refused.kind(), refused.effect()),
-        (ErrorKind::StoreUnavailable, Effect::None)
+        (ErrorKind::StoreExhausted, Effect::None)
     );
     assert!(refused.to_string().contains("full"), "{refused}");
     assert!(
@@ -93,7 +93,7 @@ async fn a_server_that_fills_up_during_the_body_loses_no_outcome() {
     let again = call(&store, &PAY, "a", || async { panic!("it runs once") }).await;
     assert_eq!(again.unwrap(), 7);
     let new = call(&store, &PAY, "b", || async { panic!("there is no room") }).await;
-    assert_eq!(new.unwrap_err().kind(), ErrorKind::StoreUnavailable);
+    assert_eq!(new.unwrap_err().kind(), ErrorKind::StoreExhausted);
 }
 
 /// Where records are evicted calls run twice: this is what `check` refuses, not what is supported.

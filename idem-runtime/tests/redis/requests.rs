@@ -133,7 +133,11 @@ async fn a_command_that_fails_fails_alone() {
         for (n, call) in calls.into_iter().enumerate() {
             match call.await.unwrap() {
                 Err(error) => {
-                    assert_eq!((n, error.kind()), (wrong, ErrorKind::Schema), "{error}");
+                    assert_eq!(
+                        (n, error.kind()),
+                        (wrong, ErrorKind::StoreRefused),
+                        "{error}"
+                    );
                 }
                 Ok(reserved) => {
                     assert_eq!(outcome_of(&reserved), format!("outcome {n}").as_bytes());
@@ -144,7 +148,7 @@ async fn a_command_that_fails_fails_alone() {
     let id = support::id(&store, wrong);
     assert_eq!(
         store.lookup(id).await.unwrap_err().kind(),
-        ErrorKind::Schema
+        ErrorKind::StoreRefused
     );
     let _: () = server.del(store.key_of(id)).await.unwrap();
 }

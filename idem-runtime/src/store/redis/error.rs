@@ -7,18 +7,14 @@ use crate::error::{Effect, Error, ErrorKind};
 /// An error in a step before the body: nothing ran.
 pub(super) fn before(error: RedisError) -> Error {
     match error.code() {
-        Some("WRONGTYPE") => Error::new(ErrorKind::Schema)
-            .detail("the record's key holds another type of value, which is not ours")
-            .caused_by(error),
-        Some("ERR") if error.detail().is_some_and(too_old) => Error::new(ErrorKind::Schema)
+        Some("ERR") if error.detail().is_some_and(too_old) => Error::new(ErrorKind::StoreRefused)
             .detail("the server is older than Redis 7.0")
             .caused_by(error),
         code => {
-            let detail = code.and_then(explained);
-            let unavailable = Error::new(ErrorKind::StoreUnavailable);
-            match detail {
-                Some(detail) => unavailable.detail(detail),
-                None => unavailable.detail(error.to_string()),
+            let of_kind = Error::new(code.map_or(ErrorKind::StoreUnavailable, kind_of_code));
+            match code.and_then(explained) {
+                Some(detail) => of_kind.detail(detail),
+                None => of_kind.detail(error.to_string()),
             }
             .caused_by(error)
         }
@@ -32,7 +28,7 @@ pub(super) fn after(error: RedisError) -> Error {
 
 /// An answer that no script of ours gives.
 pub(super) fn strange(what: &str) -> Error {
-    Error::new(ErrorKind::Schema).detail(format!("the server answered a script with {what}"))
+    Error::new(ErrorKind::StoreRefused).detail(format!("the server answered a script with {what}"))
 }
 
 pub(super) fn is_out_of_memory(error: &RedisError) -> bool {
@@ -44,6 +40,16 @@ fn too_old(detail: &str) -> bool {
     detail.contains("syntax error") || detail.contains("compiling script")
 }
 
+fn kind_of_code(code: &str) -> ErrorKind {
+    match code {
+        "OOM" => ErrorKind::StoreExhausted,
+        // Nobody but a person changes these.
+        "NOPERM" | "NOAUTH" | "WRONGPASS" | "WRONGTYPE" => ErrorKind::StoreRefused,
+        // A failover, a restart or a replica that comes back does.
+        _ => ErrorKind::StoreUnavailable,
+    }
+}
+
 fn explained(code: &str) -> Option<&'static str> {
     Some(match code {
         "OOM" => "the server is full (`maxmemory`) and takes no new reservation",
@@ -53,6 +59,7 @@ fn explained(code: &str) -> Option<&'static str> {
         "MISCONF" => "the server cannot persist and takes no writes",
         "NOPERM" => "the server does not permit a command that the store needs",
         "NOAUTH" | "WRONGPASS" => "the server wants other credentials",
+        "WRONGTYPE" => "the record's key holds another type of value, which is not ours",
         "LOADING" => "the server is loading its data",
         _ => return None,
     })

@@ -5,13 +5,23 @@ use std::fmt;
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use ::redis::aio::MultiplexedConnection;
 use ::redis::{Cmd, Pipeline, RedisError, RedisResult, Value};
 use tokio::time::Instant;
 
 use super::link::moved_away;
+
+/// A request that was waited for less long says little of the connection: a front waits for 20 ms, and
+/// what it shares a connection with needs that connection.
+const SILENCE: Duration = Duration::from_millis(100);
+/// So many of them in a row do say something.
+const SHORT_SILENCES: u32 = 5;
+/// Every request has a deadline of the store's own: the client's must not cut it short.
+const NO_TIMEOUT: Duration = Duration::from_secs(3600);
 
 type Dialled = Pin<Box<dyn Future<Output = RedisResult<MultiplexedConnection>> + Send>>;
 type Dial = Box<dyn Fn() -> Dialled + Send + Sync>;
@@ -22,6 +32,8 @@ pub(super) struct Reconnecting {
     /// One call dials, the others wait for it.
     turn: tokio::sync::Mutex<()>,
     state: Mutex<State>,
+    /// Requests in a row that were given up after a short wait.
+    silences: AtomicU32,
 }
 
 #[derive(Default)]
@@ -40,6 +52,7 @@ impl Reconnecting {
             dial: Box::new(move || Box::pin(dial())),
             turn: tokio::sync::Mutex::new(()),
             state: Mutex::default(),
+            silences: AtomicU32::new(0),
         }
     }
 
@@ -50,10 +63,11 @@ impl Reconnecting {
 
     pub(super) async fn send(&self, command: &Cmd, deadline: Instant) -> RedisResult<Value> {
         let (mut connection, made) = self.connection(deadline).await?;
+        let sent_at = Instant::now();
         let answer = within(deadline, connection.send_packed_command(command))
             .await
             .and_then(Value::extract_error);
-        self.judge(made, answer.as_ref().err());
+        self.judge(made, sent_at, answer.as_ref().err());
         answer
     }
 
@@ -64,9 +78,10 @@ impl Reconnecting {
         deadline: Instant,
     ) -> RedisResult<Vec<Value>> {
         let (mut connection, made) = self.connection(deadline).await?;
+        let sent_at = Instant::now();
         let sent = connection.send_packed_commands(commands, 0, count);
         let answers = within(deadline, sent).await;
-        self.judge(made, answers.as_ref().err());
+        self.judge(made, sent_at, answers.as_ref().err());
         answers
     }
 
@@ -86,7 +101,8 @@ impl Reconnecting {
         if let Some(current) = self.current() {
             return Ok(current);
         }
-        let connection = (self.dial)().await?;
+        let mut connection = (self.dial)().await?;
+        connection.set_response_timeout(NO_TIMEOUT);
         let mut state = self.state();
         state.made += 1;
         state.current = Some(connection.clone());
@@ -100,11 +116,21 @@ impl Reconnecting {
     }
 
     /// Gives a connection up that no longer serves. Calls under way on it keep it until they end.
-    fn judge(&self, made: u64, error: Option<&RedisError>) {
+    fn judge(&self, made: u64, sent_at: Instant, error: Option<&RedisError>) {
         let Some(error) = error else {
+            if self.silences.load(Ordering::Relaxed) != 0 {
+                self.silences.store(0, Ordering::Relaxed);
+            }
             return;
         };
-        if error.is_unrecoverable_error() || error.is_timeout() || moved_away(error) {
+        let gone = if error.is_timeout() {
+            sent_at.elapsed() >= SILENCE
+                || self.silences.fetch_add(1, Ordering::Relaxed) + 1 >= SHORT_SILENCES
+        } else {
+            error.is_unrecoverable_error() || moved_away(error)
+        };
+        if gone {
+            self.silences.store(0, Ordering::Relaxed);
             let mut state = self.state();
             if state.made == made {
                 state.current = None;

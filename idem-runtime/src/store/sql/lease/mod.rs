@@ -44,10 +44,11 @@ mod sqlite;
 mod steps;
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use sqlx::Pool;
+use sqlx::pool::PoolConnection;
 use tokio::sync::{Notify, Semaphore};
 
 pub use dialect::{Claim, LeaseDialect, LeaseRow, LeaseStatements, NewLease};
@@ -93,7 +94,17 @@ struct Inner<D: LeaseDialect> {
     /// Leaves a connection to those who have a reservation: asking for one must not keep its owner
     /// from ending it.
     reserving: Semaphore,
+    /// Connections for those who have a reservation, where others hold all of the pool's: bodies do,
+    /// and must not keep each other's leases from being renewed. Opened when they are needed.
+    owners: OnceLock<Pool<D>>,
 }
+
+/// How long the pool is waited for before another connection is opened.
+const PATIENCE: Duration = Duration::from_millis(20);
+/// After how long an unused one of those is closed.
+const IDLE: Duration = Duration::from_secs(10);
+/// How many connections those who have a reservation may open beside the pool.
+const OWNERS: u32 = 2;
 
 /// How a [`LeasedSql`] is made.
 #[derive(Clone, Debug)]
@@ -141,6 +152,7 @@ impl Builder {
                 changed: std::array::from_fn(|_| Notify::new()),
                 lanes: Lanes::default(),
                 reserving: Semaphore::new(connections.saturating_sub(1).max(1)),
+                owners: OnceLock::new(),
             }),
         }
     }
@@ -193,6 +205,35 @@ impl<D: LeaseDialect> LeasedSql<D> {
 
     fn schema(&self) -> Schema<'_> {
         Schema::new(D::lease_shape(), &self.inner.table)
+    }
+
+    /// A connection for one who has a reservation: the pool's, or one of its own where others hold all
+    /// of those.
+    async fn connection(&self) -> Result<PoolConnection<D>, sqlx::Error> {
+        let pooled = tokio::select! {
+            biased;
+            pooled = self.inner.pool.acquire() => pooled,
+            own = async {
+                tokio::time::sleep(PATIENCE).await;
+                self.owners().acquire().await
+            } => return own,
+        };
+        match pooled {
+            Err(sqlx::Error::PoolTimedOut) => self.owners().acquire().await,
+            pooled => pooled,
+        }
+    }
+
+    /// As the pool is, with its hooks; made when it is needed first.
+    fn owners(&self) -> &Pool<D> {
+        self.inner.owners.get_or_init(|| {
+            let pool = &self.inner.pool;
+            let options = pool.options().clone().min_connections(0);
+            options
+                .max_connections(OWNERS)
+                .idle_timeout(IDLE)
+                .connect_lazy_with(pool.connect_options().as_ref().clone())
+        })
     }
 
     fn statements(&self) -> &LeaseStatements {

@@ -24,7 +24,7 @@ const LOOKS: usize = 8;
 macro_rules! step {
     ($store:ident, $conn:ident => $statement:expr) => {{
         let step = $store.within(async {
-            let mut lent = $store.inner.pool.acquire().await.map_err(failed::<D>)?;
+            let mut lent = $store.connection().await.map_err(failed::<D>)?;
             let mut tries = 1;
             loop {
                 let mut $conn = Lent::new(&mut lent);
