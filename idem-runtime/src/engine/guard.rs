@@ -1,11 +1,13 @@
 //! What is left to do when a call's future is dropped.
 
 use std::future::Future;
+use std::sync::OnceLock;
 use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::time::Instant;
 
+use super::pending::Pending;
 use super::recording;
 use crate::key::RecordId;
 use crate::operation::{Call, OnCancel};
@@ -19,6 +21,8 @@ pub(super) struct Guard<S: Store> {
     reservation: Reservation,
     call: Call,
     on_drop: OnDrop,
+    /// The outcome, from the first time on that it could not be recorded at once.
+    pending: OnceLock<Option<Pending>>,
 }
 
 /// What becomes of a reservation whose guard is dropped.
@@ -43,6 +47,7 @@ impl<S: Store> Guard<S> {
             reservation,
             call,
             on_drop,
+            pending: OnceLock::new(),
         }
     }
 
@@ -66,6 +71,12 @@ impl<S: Store> Guard<S> {
         self.on_drop = OnDrop::Release;
     }
 
+    /// Lets repeats in this process know the outcome until it is recorded.
+    pub(super) fn pend(&self, outcome: &Bytes) {
+        let pending = || Pending::new(&self.store, &self.reservation, outcome);
+        let _ = self.pending.get_or_init(pending);
+    }
+
     pub(super) fn records(&mut self, outcome: Bytes) {
         self.on_drop = OnDrop::Record(outcome);
     }
@@ -84,12 +95,9 @@ impl<S: Store> Drop for Guard<S> {
                 let _ = store.release(&reservation).await;
             }),
             OnDrop::Record(outcome) => {
-                detach(recording::go_on(
-                    store,
-                    reservation,
-                    self.call.clone(),
-                    outcome,
-                ));
+                self.pend(&outcome);
+                let (call, pending) = (self.call.clone(), self.pending.take().flatten());
+                detach(recording::go_on(store, reservation, call, outcome, pending));
             }
         }
     }

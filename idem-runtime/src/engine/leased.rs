@@ -202,8 +202,7 @@ pub(crate) fn no_answer() -> Error {
 /// The body has ended in an earlier call, whose outcome this process knows and could not record yet.
 async fn finish<S: Store>(mut guard: Guard<S>, outcome: Bytes) -> Replay {
     guard.records(outcome.clone());
-    let recorded = recording::record(guard.store(), guard.reservation(), guard.call(), &outcome);
-    if let Ok(()) = recorded.await {
+    if let Ok(()) = recording::record(&guard, &outcome).await {
         guard.holds();
     }
     Replay {
@@ -217,8 +216,7 @@ async fn settle<S: Store>(run: LeasedRun<S>, settlement: Settlement) -> Result<(
     let LeasedRun { mut guard, .. } = run;
     match settlement {
         Settlement::Complete(outcome) => {
-            let (store, reservation) = (guard.store(), guard.reservation());
-            let recorded = recording::record(store, reservation, guard.call(), &outcome).await;
+            let recorded = recording::record(&guard, &outcome).await;
             let goes_on =
                 matches!(&recorded, Err(error) if error.kind() == ErrorKind::EffectDoneNotRecorded);
             if !goes_on {

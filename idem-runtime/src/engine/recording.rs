@@ -10,6 +10,7 @@ use bytes::Bytes;
 use tokio::time::timeout;
 
 use super::backoff::Backoff;
+use super::guard::Guard;
 use super::leased::{ask, no_answer};
 use super::pending::Pending;
 use crate::error::{Effect, Error, ErrorKind};
@@ -43,25 +44,22 @@ enum Recorded {
 /// # Errors
 /// It is not recorded; where `EffectDoneNotRecorded` says so, the caller of this goes on in the
 /// background.
-pub(super) async fn record<S: Store>(
-    store: &S,
-    reservation: &Reservation,
-    call: &Call,
-    outcome: &Bytes,
-) -> Result<(), Error> {
+pub(super) async fn record<S: Store>(guard: &Guard<S>, outcome: &Bytes) -> Result<(), Error> {
+    let call = guard.call();
     let backoff = Backoff::new(
         Some(budget(call)),
         Duration::from_millis(10),
         LONGEST_PAUSE.min(call.lease() / 4),
     );
     let mut recording = Recording {
-        store,
+        store: guard.store(),
         call,
-        reservation: reservation.clone(),
+        reservation: guard.reservation().clone(),
         outcome: outcome.clone(),
         refused: 0,
     };
-    match recording.until_recorded(backoff).await {
+    let recorded = recording.until_recorded(backoff, || guard.pend(outcome));
+    match recorded.await {
         Ok(Recorded::Yes) => Ok(()),
         Ok(Recorded::TakenOver) => Err(call
             .error(ErrorKind::LostOwnership)
@@ -87,11 +85,13 @@ pub(super) async fn go_on<S: Store>(
     reservation: Reservation,
     call: Call,
     outcome: Bytes,
+    pending: Option<Pending>,
 ) {
-    let (outcome, _pending) = match Pending::new(&store, &reservation, &outcome) {
+    let (outcome, _pending) = match pending {
         Some(pending) => (outcome, Some(pending)),
         None => {
-            let marker = outcome::unrecordable("the store was out of reach, with too many others");
+            let reason = "the store could not be reached, and too many outcomes waited for it";
+            let marker = outcome::unrecordable(reason);
             let pending = Pending::new(&store, &reservation, &marker);
             (marker, pending)
         }
@@ -109,7 +109,7 @@ pub(super) async fn go_on<S: Store>(
         outcome,
         refused: 0,
     };
-    match recording.until_recorded(backoff).await {
+    match recording.until_recorded(backoff, || ()).await {
         Ok(Recorded::Yes) => {}
         Ok(Recorded::Marked(error)) | Err(error) => {
             tracing::error!(record = %id, %error, "the effect is done, and its outcome not recorded");
@@ -135,12 +135,17 @@ struct Recording<'a, S> {
 impl<S: Store> Recording<'_, S> {
     /// # Errors
     /// The last one, when the time is up.
-    async fn until_recorded(&mut self, mut backoff: Backoff) -> Result<Recorded, Error> {
+    async fn until_recorded(
+        &mut self,
+        mut backoff: Backoff,
+        not_at_once: impl Fn(),
+    ) -> Result<Recorded, Error> {
         loop {
             let error = match self.once(self.outcome.clone()).await {
                 Ok(recorded) => return Ok(recorded),
                 Err(error) => error,
             };
+            not_at_once();
             if self.is_refused(&error).await
                 && let Ok(Recorded::Yes) = self.once(marker(&error)).await
             {

@@ -13,8 +13,16 @@ async fn a_known_success_is_not_run_again_while_the_store_takes_nothing() {
     let (store, runs) = (store(), Runs::default());
     store.always(Step::Complete, Fault::Before);
     store.always(Step::Renew, Fault::Before);
-    let lost = error(call(&store, &REJECTING, "7", runs.body(millis(10), 41)).await);
-    assert_eq!(lost.kind(), ErrorKind::EffectDoneNotRecorded);
+    let first = tokio::spawn({
+        let (store, body) = (store.clone(), runs.body(millis(10), 41));
+        async move { call(&store, &REJECTING, "7", body).await }
+    });
+    // The lease has ended, and the first caller still waits for its outcome to be recorded.
+    sleep(LEASE + millis(2)).await;
+    assert!(!first.is_finished());
+    let answer = call(&store, &REJECTING, "7", runs.body(millis(10), 42)).await;
+    assert_eq!(answer.unwrap(), 41);
+    let lost = error(first.await.unwrap());
     assert_eq!((lost.effect(), lost.retry()), (Effect::Done, Retry::Never));
     for _ in 0..3 {
         sleep(LEASE * 10).await;
