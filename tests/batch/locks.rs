@@ -53,12 +53,3 @@ async fn pg_11_a_large_batch_takes_one_lock_and_a_small_one_takes_one_for_each_i
         .unwrap();
     assert_eq!(rows, 64 + 1400);
 }
-
-#[tokio::test]
-#[ignore = "takes minutes: a hundred thousand items"]
-async fn pg_11_a_hundred_thousand_items_in_one_transaction() {
-    let fresh = Fresh::open().await;
-    let mut tx = fresh.pool.begin().await.unwrap();
-    send(&mut tx, "large", 0..100_000).await;
-    tx.commit().await.unwrap();
-}
