@@ -1,9 +1,10 @@
 //! The caller: one notice, one transaction, which is run again when the database asks for it.
 
+use idem::retry::{GaveUp, RetryPolicy, retry_transaction};
 use sqlx::{Pool, Transaction};
 
+use super::Db;
 use super::service::{pay, refund};
-use super::{BEGIN, Db};
 use crate::database::Delivered;
 use crate::error::OrderError;
 use crate::notice::{Event, Notice};
@@ -15,20 +16,13 @@ pub(crate) async fn deliver(pool: &Pool<Db>, notice: &Notice) -> Result<Delivere
 }
 
 /// The transaction is ours: what `pay` and `refund` did, and the framework's record of it, are
-/// committed here or not at all.
+/// committed here or not at all. Where the database gives it up, all of it is run again.
 async fn attempt(pool: &Pool<Db>, notice: &Notice) -> Result<Delivered, OrderError> {
-    let mut tx = pool.begin_with(BEGIN).await?;
-    match book(&mut tx, notice).await {
-        Ok(delivered) => {
-            tx.commit().await?;
-            Ok(delivered)
-        }
-        Err(error) => {
-            // If even this fails the connection is gone, and the transaction with it.
-            tx.rollback().await.ok();
-            Err(error)
-        }
-    }
+    retry_transaction(pool, RetryPolicy::default(), |mut tx| async move {
+        book(&mut tx, notice).await
+    })
+    .await
+    .map_err(GaveUp::into_error)
 }
 
 async fn book(tx: &mut Transaction<'_, Db>, notice: &Notice) -> Result<Delivered, OrderError> {

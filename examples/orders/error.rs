@@ -1,5 +1,6 @@
 //! What can stop a call, and what the caller does about it.
 
+use idem::retry::Retryable;
 use idem::{ErrorKind, Retry};
 
 use crate::money::Money;
@@ -55,15 +56,22 @@ impl OrderError {
     }
 }
 
-/// Deadlocks, serialization failures and locks that were not free in time end a transaction; a
-/// connection that cannot be had or is lost may be there again soon.
+impl Retryable for OrderError {
+    fn calls_for_retry(&self) -> bool {
+        match self {
+            Self::Idem(error) => error.calls_for_retry(),
+            Self::Database(error) => error.calls_for_retry(),
+            Self::OtherTrade { .. } | Self::AboveTrade { .. } | Self::SumTooLarge { .. } => false,
+        }
+    }
+}
+
+/// What ends a transaction is run again at once; a connection that cannot be had or is lost may be there
+/// again soon.
 fn retry(error: &sqlx::Error) -> Retry {
     match error {
+        error if error.calls_for_retry() => Retry::NewTransaction,
         sqlx::Error::Database(error) => match error.code().as_deref() {
-            // Postgres by name, SQLite by number (BUSY, LOCKED and their extended codes).
-            Some("40001" | "40P01" | "55P03" | "5" | "6" | "261" | "262" | "517") => {
-                Retry::NewTransaction
-            }
             // Postgres is starting, stopping, out of connections, or was told to end ours.
             Some("57P01" | "57P02" | "57P03" | "53300") => Retry::Later(None),
             _ => Retry::Never,

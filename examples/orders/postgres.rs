@@ -17,9 +17,6 @@ mod service;
 
 pub(crate) type Db = sqlx::Postgres;
 
-/// At the default isolation, READ COMMITTED.
-const BEGIN: &str = "BEGIN";
-
 const SNAPSHOT: &str = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY";
 
 /// A server has about a hundred, for everybody.

@@ -16,9 +16,6 @@ mod service;
 
 pub(crate) type Db = sqlx::Sqlite;
 
-/// The write lock comes first: a transaction that reads before it writes may find that it cannot.
-const BEGIN: &str = "BEGIN IMMEDIATE";
-
 const SNAPSHOT: &str = "BEGIN";
 
 /// SQLite has one writer. Callers queue for a connection, in their order, rather than in SQLite,
