@@ -280,7 +280,7 @@ async fn pay_soon(
     Ok(Receipt::of(id))
 }
 
-/// Reservations never wait inside the database, so they cannot deadlock.
+/// Both are told when their short wait ends, before either waits inside the database.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn pg_01_two_keys_in_opposite_order() {
     for case in Case::each().await {

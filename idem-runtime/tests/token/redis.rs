@@ -260,7 +260,7 @@ async fn a_restarted_and_a_full_server_do_as_they_promise() {
     server.command(&["CONFIG", "SET", "maxmemory", "1"]);
     let full = tokens.hold(other.as_str(), WHO, WHAT).await.unwrap_err();
     let full = full.store_error().unwrap();
-    assert_eq!(full.kind(), ErrorKind::StoreUnavailable);
+    assert_eq!(full.kind(), ErrorKind::StoreExhausted);
     tokens.check(other.as_str(), WHO, WHAT).await.unwrap();
     // What runs is let through.
     hold.consume().await.unwrap();
