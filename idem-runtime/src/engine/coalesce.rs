@@ -162,4 +162,9 @@ impl Follower {
     pub(crate) fn looks(&self) -> bool {
         matches!(*self.stage.borrow(), Stage::Looking)
     }
+
+    /// Whether the call in front, ended or not, has last found a body that runs elsewhere.
+    pub(crate) fn saw_it_run_elsewhere(&self) -> bool {
+        matches!(*self.stage.borrow(), Stage::Elsewhere)
+    }
 }

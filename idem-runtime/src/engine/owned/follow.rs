@@ -12,12 +12,14 @@ use crate::operation::{Call, InProgress};
 
 /// Waits for the call that went first. `None`: it is for this call to look.
 ///
-/// `patience` is how long one that does not wait for others gives the database.
+/// `patience` is how long one that does not wait for others gives the database. `runs`: a body is known to
+/// run elsewhere, from the call in front or from one that was in front before it.
 pub(super) async fn follow(
     call: &Call,
     mut first: Follower,
     polling: &Backoff,
     patience: Duration,
+    runs: &mut bool,
 ) -> Result<Option<Bytes>, Error> {
     let other_payload = !first.fingerprint.matches(call.fingerprint());
     // One that only looks may itself be the one that is wrong, or about to be answered.
@@ -32,11 +34,13 @@ pub(super) async fn follow(
             polling.left(),
         ),
     };
-    let Ok(reached) = tokio::time::timeout(patience, first.reaches(enough)).await else {
-        return Err(if first.looks() {
-            not_answered(call)
-        } else {
+    let reached = tokio::time::timeout(patience, first.reaches(enough)).await;
+    *runs |= first.saw_it_run_elsewhere();
+    let Ok(reached) = reached else {
+        return Err(if *runs || !first.looks() {
             in_progress(call)
+        } else {
+            not_answered(call)
         });
     };
     match reached {

@@ -188,6 +188,7 @@ async fn take_off<D: Dialect>(
         return Err(call.error(ErrorKind::Reentrant));
     }
     let mut polling = polling(&call);
+    let mut runs = false;
     loop {
         let lane = table.lane(call.id());
         match coalesce::join(lane.clone(), call.fingerprint()) {
@@ -202,7 +203,8 @@ async fn take_off<D: Dialect>(
                 call.duplicates().record(true);
                 let _waiting = circles::wait_for(&lane).ok_or_else(|| circle(&call))?;
                 let patience = pool.options().get_acquire_timeout();
-                if let Some(outcome) = follow(&call, follower, &polling, patience).await? {
+                let outcome = follow(&call, follower, &polling, patience, &mut runs).await?;
+                if let Some(outcome) = outcome {
                     return Ok(Step::Replay(Replay {
                         call,
                         outcome,
