@@ -192,10 +192,10 @@ impl<R> Driven<R> {
     }
 }
 
-/// As [`leave`]; a body that succeeded has used the call's token up, any other end gives it back.
+/// As [`leave`](super::leave); a body that succeeded has used the call's token up, any other end gives it back.
 ///
 /// # Cancel safety
-/// As [`leave`]. With a lease: a token that was to be used up is used up in the background, and is
+/// As [`leave`](super::leave). With a lease: a token that was to be used up is used up in the background, and is
 /// never given back.
 pub async fn leave_with_token<T, E, A: Access, P: Permit<A::Guard>>(
     access: &mut A,

@@ -164,7 +164,7 @@ async fn a_transaction_has_the_lock_to_its_end_however_it_ends() {
                 let Err(LockError::Failed(error)) = asked else {
                     panic!("{asked:?}")
                 };
-                assert_eq!(error.kind(), ErrorKind::RetryTransaction);
+                assert_eq!(error.kind(), ErrorKind::TransactionEnded);
                 drop(tx);
             }
         }
